@@ -50,8 +50,9 @@ struct NormParameter {
   int64_t head_stride;
 };
 
-// cos or sin of RoPE. With position_ids the row is position_ids[b, s] (num_rows is the bound);
-// without, the row is s. width is R / 2 (a pair shares its angle) or R (one entry a channel).
+// The cos and sin tables of RoPE. With position_ids the row is position_ids[b, s] (num_rows is the
+// bound); without, the row is s. width is R / 2 (a pair shares its angle) or R (one entry a
+// channel).
 struct RotaryCache {
   const void* cos;  // null: not rotated
   const void* sin;
@@ -61,6 +62,8 @@ struct RotaryCache {
   int64_t batch_stride;  // 0 when shared by the batch
   int64_t head_stride;   // 0 when shared by the heads
   int64_t row_stride;
+  const int64_t* position_ids;  // [B or 1, rows]; null: the row is s
+  int64_t position_batch_stride;
 };
 
 // attn_mask, broadcast by zero strides. Its batch index is b % mask_batch (window masks).
@@ -103,9 +106,7 @@ struct AttentionParams {
   NormParameter q_norm_bias;
   NormParameter k_norm_bias;
   RotaryCache query_rotary;
-  RotaryCache key_rotary;       // equal to query_rotary unless key_cos_cache was given
-  const int64_t* position_ids;  // null: row s. [B or 1, Sq]
-  int64_t position_batch_stride;
+  RotaryCache key_rotary;  // equal to query_rotary unless key_cos_cache was given
   AttentionMask mask;
   const float* head_scale;  // null: 1. element (b, h, s) at the strides below
   int64_t head_scale_batch_stride;
