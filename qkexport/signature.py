@@ -39,6 +39,8 @@ INPUT_NAMES: Final = (
     "key_sin_cache",
 )
 REQUIRED_INPUTS: Final = INPUT_NAMES[:3]
+_TENSOR_INPUTS: Final = (*REQUIRED_INPUTS, "past_key", "past_value")
+_INTEGER_INPUTS: Final = ("position_ids", "kv_lengths", "segment_ends")
 OUTPUT_NAMES: Final = ("output", "present_key", "present_value")
 
 Dim = int | None  # None: not known before run time
@@ -140,10 +142,8 @@ class AttentionSignature:
         head_dim = _first(
             _head_dim(query, self.spec.num_heads), _head_dim(key, self.spec.num_kv_heads)
         )
-        if self.spec.kv_cache is KvCache.STATIC:
-            total = past
-        else:
-            total = _sum(past, key.shape[row])
+        static = self.spec.kv_cache is KvCache.STATIC
+        total = past if static else _sum(past, key.shape[row])
         rotary_dim = self.spec.rotary_dim or head_dim
         segments = self.inputs["segment_ends"].shape[0] if self.has("segment_ends") else 1
         return Dims(
@@ -231,13 +231,13 @@ def _check_dtypes(signature: AttentionSignature) -> None:
     tensor = signature.dtype
     if tensor not in TENSOR_DTYPES:
         raise _error("query must be float32, float16 or bfloat16", tensor)
-    either = {tensor, DType.FLOAT32}
-    accepted: dict[str, set[DType]] = {
+    either: frozenset[DType] = frozenset((tensor, DType.FLOAT32))
+    accepted: dict[str, frozenset[DType]] = {
         **dict.fromkeys(INPUT_NAMES, either),
-        **dict.fromkeys(("query", "key", "value", "past_key", "past_value"), {tensor}),
-        **dict.fromkeys(("position_ids", "kv_lengths", "segment_ends"), {DType.INT64}),
-        "attn_mask": {*either, DType.BOOL},
-        "head_scale": {DType.FLOAT32},
+        **dict.fromkeys(_TENSOR_INPUTS, frozenset((tensor,))),
+        **dict.fromkeys(_INTEGER_INPUTS, frozenset((DType.INT64,))),
+        "attn_mask": either | {DType.BOOL},
+        "head_scale": frozenset((DType.FLOAT32,)),
     }
     for name, value in signature.inputs.items():
         if value.dtype not in accepted[name]:

@@ -24,12 +24,7 @@ OP_VERSION: Final = 1
 AttributeValue = int | float | str
 
 
-class _NamedEnum(str, enum.Enum):
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class QkNorm(_NamedEnum):
+class QkNorm(enum.StrEnum):
     """Kind of normalization applied to each query and key vector."""
 
     RMS = "rms"
@@ -37,21 +32,21 @@ class QkNorm(_NamedEnum):
     L2 = "l2"
 
 
-class NormAxis(_NamedEnum):
+class NormAxis(enum.StrEnum):
     """`head`: over the D channels of one head. `hidden`: over all heads at once."""
 
     HEAD = "head"
     HIDDEN = "hidden"
 
 
-class NormRounding(_NamedEnum):
+class NormRounding(enum.StrEnum):
     """Where the norm rounds to the tensor type: once at the end, or also before the gain."""
 
     AFTER_WEIGHT = "after_weight"
     BEFORE_WEIGHT = "before_weight"
 
 
-class Rotary(_NamedEnum):
+class Rotary(enum.StrEnum):
     """Whether RoPE runs, and on which side of the norm."""
 
     NONE = "none"
@@ -59,7 +54,7 @@ class Rotary(_NamedEnum):
     BEFORE_NORM = "before_norm"
 
 
-class Causal(_NamedEnum):
+class Causal(enum.StrEnum):
     """Alignment of the causal triangle when the key sequence is longer than the query's."""
 
     NONE = "none"
@@ -67,7 +62,7 @@ class Causal(_NamedEnum):
     LOWER_RIGHT = "lower_right"
 
 
-class KvCache(_NamedEnum):
+class KvCache(enum.StrEnum):
     """`concat`: present = past + new. `static`: new rows are written into the past buffers."""
 
     CONCAT = "concat"
@@ -217,7 +212,7 @@ class AttentionSpec:
                 raise _invalid(field, "must not be negative", getattr(self, field))
 
 
-_ENUM_FIELDS: Final[Mapping[str, type[_NamedEnum]]] = {
+_ENUM_FIELDS: Final[Mapping[str, type[enum.StrEnum]]] = {
     "qk_norm": QkNorm,
     "norm_axis": NormAxis,
     "norm_rounding": NormRounding,
@@ -232,7 +227,7 @@ _FLOAT_FIELDS: Final = ("qk_norm_epsilon", "scale", "softcap")
 # TensorRT's ONNX parser narrows INT attributes to int32, so a wider value would change silently.
 _INT32_MAX: Final = 2**31 - 1
 
-_EnumT = TypeVar("_EnumT", bound=_NamedEnum)
+_EnumT = TypeVar("_EnumT", bound=enum.StrEnum)
 
 
 def _invalid(name: str, rule: str, value: object, note: str | None = None) -> InvalidSpecError:
