@@ -245,7 +245,7 @@ def _unknown_attribute(name: str, known: list[str]) -> InvalidSpecError:
 
 def _as_enum(name: str, value: object, kind: type[_EnumT]) -> _EnumT:
     try:
-        return kind(value)
+        return kind(str(value))
     except ValueError:
         accepted = ", ".join(repr(str(member)) for member in kind)
         raise _invalid(name, "is not a known value", value, f"accepted: {accepted}.") from None
