@@ -1,0 +1,78 @@
+# Two commands do all set-up on a fresh machine: `make demo` and `make test`.
+# Everything is installed into $(VENV) and built under build/; nothing else on the machine changes.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+JOBS ?= $(shell nproc)
+
+PACKAGE_SOURCES := $(shell find qkexport plugins -type f \
+	\( -name '*.py' -o -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cc' -o -name '*.cpp' \
+	-o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name '*.map' -o -name '*.txt' -o -name '*.html' \
+	-o -name '*.j2' -o -name '*.json' \))
+CXX_SOURCES := git ls-files '*.h' '*.cc' '*.cpp' '*.cu' '*.cuh'
+
+.PHONY: help demo test install lint test-cpp test-python nightly bench clean
+
+help:  ## What each target does
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: install  ## Convert a model, run it fused and stock, build an engine, prove them equal
+	samples/demo.sh $(BIN)
+
+test: lint test-cpp test-python  ## Everything a change must pass
+
+install: $(VENV)/.installed  ## The package with its native libraries, in $(VENV)
+
+# torch first and pinned: unpinned it can be a CUDA build of several GB. timm asks for torchvision,
+# which no test needs, so timm comes without its dependencies (transformers brings the rest).
+$(VENV)/.packages: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt scikit-build-core cmake ninja
+	$(PIP) -c constraints.txt $$($(BIN)/python -c "$$READ_REQUIREMENTS")
+	$(PIP) -c constraints.txt --no-deps timm
+	touch $@
+
+# The requirements of the package and its extras, read from the one place that states them.
+define READ_REQUIREMENTS
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extras = project["optional-dependencies"]
+print(*project["dependencies"], *(r for e in ("cpu", "hf", "rtx", "test") for r in extras[e]))
+endef
+export READ_REQUIREMENTS
+
+$(VENV)/.installed: $(VENV)/.packages pyproject.toml README.md $(PACKAGE_SOURCES)
+	$(PIP) --no-build-isolation --no-deps --force-reinstall .
+	touch $@
+
+lint: $(VENV)/.packages  ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(CXX_SOURCES) | xargs -r $(BIN)/clang-format --dry-run -Werror --style=file:plugins/.clang-format
+
+test-cpp: $(VENV)/.packages  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/cmake -G Ninja -S plugins -B build/cpp -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_TESTS=ON \
+		-DQKEXPORT_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/cpp -j $(JOBS)
+	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error -LE nightly
+
+test-python: install  ## Python tests, samples and documents against the installed package
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not nightly and not gpu and not tensorrt"
+
+nightly: install test-cpp  ## Full grids, every family at every opset, long fuzzing, all architectures
+	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not gpu and not tensorrt"
+
+bench: install  ## Benchmarks: medians and ratios, printed as tables
+	for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+clean:  ## Removes what was built and installed
+	rm -rf build dist $(VENV)
