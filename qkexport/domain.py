@@ -1,0 +1,167 @@
+"""Which inputs a model accepts: names, types, and shapes with symbols that have ranges."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch.export import ExportedProgram
+
+Sizes = Mapping[str, int]
+
+_OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class InputDomain:
+    """One input.
+
+    Attributes:
+        name: Name in the ONNX graph.
+        dtype: Element type as numpy and ONNX spell it, such as `float32` or `bfloat16`.
+        shape: Numbers, symbols, or arithmetic on symbols.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def shape_at(self, sizes: Sizes) -> tuple[int, ...]:
+        """The shape for given symbol sizes."""
+        return tuple(dim if isinstance(dim, int) else _evaluate(dim, sizes) for dim in self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeRange:
+    """Sizes a symbol may have.
+
+    Attributes:
+        minimum: Smallest legal size.
+        maximum: Largest legal size, or None.
+        traced: Size in the example inputs, or None where there are none.
+    """
+
+    minimum: int = 1
+    maximum: int | None = None
+    traced: int | None = None
+
+    def clamp(self, size: int) -> int:
+        """The legal size nearest to `size`."""
+        least = max(size, self.minimum)
+        return least if self.maximum is None else min(least, self.maximum)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDomain:
+    """All inputs of a model, in order, and the ranges of the symbols in their shapes."""
+
+    inputs: tuple[InputDomain, ...]
+    symbols: Mapping[str, SizeRange]
+
+    @property
+    def is_dynamic(self) -> bool:
+        return bool(self.symbols)
+
+
+def program_domain(program: ExportedProgram, model: ir.Model) -> ModelDomain:
+    """Reads the domain of a traced program: names from the graph, ranges from the program.
+
+    Args:
+        program: Carries the ranges that torch proved or was told.
+        model: What it was translated to; same inputs in the same order.
+    """
+    domain = onnx_domain(model)
+    wanted = set(program.graph_signature.user_inputs)
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    values = [node.meta["val"] for node in placeholders if node.name in wanted]
+    tensors = [value for value in values if hasattr(value, "shape")]
+    symbols = dict(domain.symbols)
+    for item, tensor in zip(domain.inputs, tensors, strict=True):
+        for name, dim in zip(item.shape, tensor.shape, strict=True):
+            if isinstance(name, str) and not isinstance(dim, int) and dim.node.expr.is_symbol:
+                span = program.range_constraints.get(dim.node.expr)
+                symbols[name] = _size_range(span, dim.node)
+    return ModelDomain(domain.inputs, symbols)
+
+
+def onnx_domain(model: ir.Model) -> ModelDomain:
+    """Reads the domain of an ONNX graph; its symbols have no ranges."""
+    inputs = tuple(
+        InputDomain(
+            value.name or "",
+            _dtype_name(value),
+            tuple(
+                dim if isinstance(dim, int) else str(dim.value or f"{value.name}_{axis}")
+                for axis, dim in enumerate(value.shape or ())
+            ),
+        )
+        for value in model.graph.inputs
+        if value.name not in model.graph.initializers
+    )
+    return ModelDomain(inputs, {symbol: SizeRange() for symbol in _symbols(inputs)})
+
+
+_ONNX_NAMES: Final = {"float": "float32", "double": "float64"}
+
+
+def _dtype_name(value: ir.Value) -> str:
+    name = value.dtype.name.lower() if value.dtype else "float"
+    return _ONNX_NAMES.get(name, name)
+
+
+def _size_range(span: Any, node: Any) -> SizeRange:
+    traced = int(node.hint) if node.has_hint() else None
+    if span is None:
+        return SizeRange(traced=traced)
+    maximum = int(span.upper) if span.upper.is_number and span.upper.is_finite else None
+    return SizeRange(max(1, int(span.lower)), maximum, traced)
+
+
+def _symbols(inputs: tuple[InputDomain, ...]) -> list[str]:
+    names: dict[str, None] = {}
+    for item in inputs:
+        for dim in item.shape:
+            if isinstance(dim, str):
+                names |= dict.fromkeys(_names(dim))
+    return list(names)
+
+
+def _names(text: str) -> list[str]:
+    tree = _parse(text)
+    if tree is None:
+        return [text]  # not arithmetic: the whole text names one size
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+
+
+def _parse(text: str) -> ast.expr | None:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+    accepted = (ast.BinOp, ast.Name, ast.Constant, ast.Load, *_OPERATORS)
+    return tree if all(isinstance(node, accepted) for node in ast.walk(tree)) else None
+
+
+def _evaluate(text: str, sizes: Sizes) -> int:
+    tree = _parse(text)
+    return sizes[text] if tree is None else _evaluate_node(tree, sizes)
+
+
+def _evaluate_node(node: ast.expr, sizes: Sizes) -> int:
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluate_node(node.left, sizes), _evaluate_node(node.right, sizes)
+        return _OPERATORS[type(node.op)](left, right)
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    return int(ast.literal_eval(node))

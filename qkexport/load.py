@@ -1,0 +1,190 @@
+"""Turns whatever names a model into one of two values: a PyTorch source or an ONNX source.
+
+Nothing is unpickled, and no file runs code, unless the caller allows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qkexport.errors import LoadError
+from qkexport.factory import call_factory, is_factory_name
+from qkexport.filetype import ACCEPTED, FileKind, identify
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch import nn
+    from torch.export import ExportedProgram
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchSource:
+    """A PyTorch model and what is known of its inputs.
+
+    Attributes:
+        name: How the user named it.
+        module: Callable in eager PyTorch, in eval mode.
+        args: Example positional inputs; may be incomplete.
+        kwargs: Example keyword inputs; may be incomplete.
+        dynamic_shapes: As torch.export.export takes them, or None.
+        program: The exported program, where the source is one.
+        stand_ins: Names of inputs whose values mean nothing, only their shapes and types.
+    """
+
+    name: str
+    module: nn.Module
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dynamic_shapes: Any = None
+    program: ExportedProgram | None = None
+    stand_ins: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxSource:
+    """An ONNX model; large tensors stay in their files.
+
+    Attributes:
+        name: How the user named it.
+        model: The model in memory.
+        path: The file it came from.
+    """
+
+    name: str
+    model: ir.Model
+    path: Path
+
+
+Source = TorchSource | OnnxSource
+
+
+def load_source(source: Any, *, allow_pickle: bool = False) -> Source:
+    """Loads a model from a path, a factory name or a live PyTorch object.
+
+    Args:
+        source: `.onnx`, `.pt2`, pickled `.pt`/`.pth`, `package.module:factory`, an nn.Module or a
+            torch.export.ExportedProgram.
+        allow_pickle: Unpickle `.pt`/`.pth` files, and trust `.pt2` files. Both can run any code.
+
+    Returns:
+        A source; PyTorch modules are put into eval mode.
+
+    Raises:
+        LoadError: The source is missing, damaged, of an unknown kind or not to be trusted.
+    """
+    if isinstance(source, TorchSource | OnnxSource):
+        return source
+    if not isinstance(source, str | Path):
+        return _wrap_object(source)
+    path = Path(source)
+    if not path.exists():
+        if is_factory_name(str(source)):
+            return _wrap_module(str(source), *call_factory(str(source)))
+        raise _missing(path)
+    kind = identify(path, allow_pickle=allow_pickle)
+    if kind is FileKind.ONNX:
+        return _load_onnx(path)
+    if kind is FileKind.PT2:
+        from qkexport.pt2 import load_program
+
+        return _wrap_program(str(path), load_program(path, allow_pickle=allow_pickle))
+    return _wrap_module(str(path), _unpickle(path))
+
+
+def _wrap_object(source: object) -> TorchSource:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    name = type(source).__name__
+    if isinstance(source, ExportedProgram):
+        return _wrap_program(name, source)
+    if isinstance(source, nn.Module):
+        return _wrap_module(name, source)
+    message = f"Source must be a path, a factory name or a PyTorch model, got {name}."
+    raise LoadError(message, note=ACCEPTED)
+
+
+def _wrap_module(
+    name: str,
+    module: nn.Module,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> TorchSource:
+    from torch import jit
+
+    if isinstance(module, jit.ScriptModule):
+        message = f"Source {name} must be a Python module, got TorchScript."
+        raise LoadError(message, hint="use the module that torch.jit.script was given.")
+    return TorchSource(name, module.eval(), args, dict(kwargs or {}), dynamic_shapes)
+
+
+def _wrap_program(name: str, program: ExportedProgram) -> TorchSource:
+    args, kwargs = program.example_inputs or ((), {})
+    return TorchSource(name, program.module(), tuple(args), dict(kwargs), program=program)
+
+
+def _unpickle(path: Path) -> nn.Module:
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=False)
+    except (AttributeError, ImportError) as error:
+        message = f"Source {path} needs its classes to be importable, got {error}."
+        hint = "run from the folder of the code that defined the module, or convert a factory."
+        raise LoadError(message, hint=hint) from error
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise LoadError(f"Source {path} must be a complete pickle, got {text}.") from error
+    if isinstance(loaded, torch.nn.Module):
+        return loaded
+    kind = type(loaded).__name__
+    raise LoadError(f"Source {path} must hold an nn.Module, got {kind}.", note=ACCEPTED)
+
+
+def _load_onnx(path: Path) -> OnnxSource:
+    import onnx_ir as ir
+
+    try:
+        model = ir.load(path)
+        nodes = len(model.graph)
+    except Exception as error:
+        message = f"Source {path} must be an ONNX model, got {type(error).__name__}: {error}."
+        raise LoadError(message, hint="save or download it again.") from error
+    if not nodes and not model.graph.outputs:
+        raise LoadError(f"Source {path} must be an ONNX model, got one without a graph.")
+    for value in model.graph.initializers.values():
+        _check_external_data(path, value.const_value)
+    return OnnxSource(str(path), model, path)
+
+
+def _check_external_data(path: Path, tensor: ir.TensorProtocol | None) -> None:
+    import onnx_ir as ir
+
+    if not isinstance(tensor, ir.ExternalTensor):
+        return
+    location = Path(tensor.location)
+    if location.is_absolute() or ".." in location.parts:
+        message = f"Source {path} must keep external data in its own folder, got {location}."
+        raise LoadError(message)
+    data = Path(tensor.path)
+    end = (tensor.offset or 0) + (tensor.length or 0)
+    if not data.is_file():
+        message = f"Source {path} must have its external data beside it, got no {data}."
+    elif data.stat().st_size < end:
+        size = data.stat().st_size
+        message = f"Source {path} needs {end} bytes of external data in {data}, got {size}."
+    else:
+        return
+    raise LoadError(message, hint="copy the model and its data file together.")
+
+
+def _missing(path: Path) -> LoadError:
+    folder = path.parent if path.parent.is_dir() else Path()
+    close = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
+    hint = f"did you mean {folder / close[0]}?" if close else None
+    return LoadError(f"Source must exist, got {path}.", note=ACCEPTED, hint=hint)

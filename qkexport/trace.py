@@ -1,0 +1,136 @@
+"""PyTorch source to ONNX IR, through torch.export and torch.onnx."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from qkexport.domain import ModelDomain, program_domain
+from qkexport.errors import UnsupportedModelError
+from qkexport.load import TorchSource
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch.export import ExportedProgram
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """A traced model and the inputs it accepts."""
+
+    model: ir.Model
+    domain: ModelDomain
+
+
+def trace(source: TorchSource, *, opset: int) -> Trace:
+    """Exports a PyTorch source to ONNX.
+
+    torch.onnx decomposes the program before it translates it, which turns in-place updates into
+    values: what is matched later is what is computed.
+
+    Args:
+        source: With complete example inputs, or an exported program.
+        opset: ONNX opset of the result.
+
+    Returns:
+        The model, whose weights are the module's own tensors (not copied), and its domain.
+
+    Raises:
+        UnsupportedModelError: torch cannot export the model, or not at this opset.
+    """
+    program = source.program if source.program is not None else _export(source)
+    model = _translate(source, program, opset)
+    return Trace(model, program_domain(program, model))
+
+
+def _export(source: TorchSource) -> ExportedProgram:
+    import torch
+
+    try:
+        with exporter_noise_logged(), torch.no_grad():
+            return torch.export.export(
+                source.module,
+                source.args,
+                dict(source.kwargs),
+                dynamic_shapes=source.dynamic_shapes,
+            )
+    except Exception as error:
+        message = f"Model {source.name} must be exportable by torch.export, got {_reason(error)}."
+        hint = "rewrite what it names, or make the dimension static. --debug shows the trace."
+        raise UnsupportedModelError(message, hint=hint) from error
+
+
+def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.Model:
+    import torch
+
+    try:
+        with exporter_noise_logged(), torch.no_grad():
+            exported = torch.onnx.export(
+                program,
+                (),
+                dynamo=True,
+                opset_version=opset,
+                dynamic_shapes=_axis_names(source.dynamic_shapes),
+                custom_translation_table=_translation_table(),
+                verbose=False,
+            )
+    except Exception as error:
+        message = f"Model {source.name} must be translatable to ONNX, got {_reason(error)}."
+        hint = "rewrite the operation it names. --debug shows the trace."
+        raise UnsupportedModelError(message, hint=hint) from error
+    if exported is None:
+        raise UnsupportedModelError(f"Model {source.name} must give a graph, got none.")
+    model = exported.model
+    reached = model.opset_imports.get("", opset)
+    if reached != opset:
+        message = f"Model {source.name} must fit opset {opset}, got operators of {reached}."
+        raise UnsupportedModelError(message, hint=f"convert with --opset {reached}.")
+    return model
+
+
+def _translation_table() -> dict[Any, Any]:
+    from qkexport.torch_op import onnx_translation_table
+
+    return dict(onnx_translation_table())
+
+
+def _axis_names(shapes: Any) -> Any:
+    """dynamic_shapes with each Dim replaced by its name, which is how torch.onnx names axes."""
+    if isinstance(shapes, dict):
+        return {key: _axis_names(value) for key, value in shapes.items()}
+    if isinstance(shapes, tuple | list):
+        return type(shapes)(map(_axis_names, shapes))
+    return getattr(shapes, "__name__", None)
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something: torch wraps its errors in pages of advice."""
+    cause = error
+    while isinstance(cause.__cause__, Exception):
+        cause = cause.__cause__
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    text = lines[0].rstrip(".") if lines else "no message"
+    return f"{type(cause).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def exporter_noise_logged() -> Iterator[None]:
+    """Sends what torch warns about while exporting to the debug log instead of the terminal."""
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if not _LOG.isEnabledFor(logging.DEBUG):
+            exporter.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            exporter.setLevel(level)
+            for warning in caught:
+                _LOG.debug("%s: %s", warning.category.__name__, warning.message)
