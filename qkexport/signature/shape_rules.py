@@ -54,9 +54,9 @@ def _check_projection(signature: AttentionSignature, name: str, num_heads: int) 
 
 def _check_sizes(signature: AttentionSignature) -> None:
     query, key, value = (signature.inputs[name] for name in ("query", "key", "value"))
-    for name in ("key", "value"):
-        if differ(query.shape[0], signature.inputs[name].shape[0]):
-            raise error(f"query and {name} must have one batch size", f"{query} and {key}")
+    if any(differ(tensor.shape[0], signature.dims.batch_size) for tensor in (key, value)):
+        rule = "query, key and value must have one batch size"
+        raise error(rule, f"{query}, {key} and {value}")
     row = 1 if signature.rank == 3 else 2
     if differ(key.shape[row], value.shape[row]):
         raise error("key and value must be equally long", f"{key} and {value}")
