@@ -1,0 +1,163 @@
+"""Pairs the outputs of a candidate with those of the reference, and judges each pair."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from qkexport.compare.expectation import Expectation
+from qkexport.compare.heads import noise_rows
+from qkexport.compare.judge import judge
+from qkexport.compare.results import Comparison, OutputComparison, Status
+from qkexport.compare.tolerance import Tolerance
+
+Tensors = Mapping[str, torch.Tensor]
+# Each item is one evaluation of the oracle under rounding noise.
+NoiseDraws = Callable[[], Iterator[Tensors]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How outputs are paired and judged; the defaults excuse nothing.
+
+    Attributes:
+        tolerance: Derived or given.
+        renamed: Candidate name to reference name, as the user declared them.
+        ignored_extra: Candidate outputs that the reference is known not to have.
+        ignored_missing: Reference outputs that the candidate is known not to have.
+        may_be_vacuous: Reference outputs that may be empty, constant or nowhere finite.
+        logits: Outputs whose argmax is compared.
+        num_heads: Outputs whose last axis holds that many heads side by side.
+        vacuous_fails: See `judge`; `may_be_vacuous` names exceptions.
+    """
+
+    tolerance: Tolerance = dataclasses.field(default_factory=Tolerance)
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ignored_extra: frozenset[str] = frozenset()
+    ignored_missing: frozenset[str] = frozenset()
+    may_be_vacuous: frozenset[str] = frozenset()
+    logits: frozenset[str] = frozenset()
+    num_heads: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    vacuous_fails: bool = True
+
+
+def compare_outputs(
+    candidate: Tensors,
+    oracle: Tensors,
+    baseline: Tensors | None = None,
+    *,
+    rules: Rules | None = None,
+    noise: NoiseDraws | None = None,
+) -> Comparison:
+    """Compares everything a candidate returned with the oracle.
+
+    Args:
+        candidate: Outputs by name.
+        oracle: Exact outputs by name: float64, or integers.
+        baseline: PyTorch's outputs in the candidate's type, by the oracle's names; None leaves
+            only the floor of the tolerance.
+        rules: Names and tolerance.
+        noise: Called only if a value exceeds what is allowed without it: evaluations of the
+            oracle under rounding noise, which tell a mismatch from an ill-conditioned row.
+
+    Returns:
+        One verdict an output, those of the reference first and in its order; true if all pass.
+    """
+    rules = rules or Rules()
+    named = {rules.renamed.get(name, name): value for name, value in candidate.items()}
+    results = [_paired(name, named, oracle, baseline, rules) for name in oracle]
+    results += [_extra(name, oracle) for name in named if name not in oracle]
+    kept = [
+        result
+        for result in results
+        if not (result.status is Status.MISSING and result.name in rules.ignored_missing)
+        and not (result.status is Status.EXTRA and result.name in rules.ignored_extra)
+    ]
+    if noise is not None and not rules.tolerance.given:
+        kept = _with_noise(kept, named, oracle, baseline, rules, noise)
+    return Comparison(tuple(kept))
+
+
+def _paired(
+    name: str, named: Tensors, oracle: Tensors, baseline: Tensors | None, rules: Rules
+) -> OutputComparison:
+    if name not in named:
+        return _missing(name, [other for other in named if other not in oracle])
+    return judge(
+        name,
+        named[name],
+        _expectation(name, oracle, baseline, rules),
+        rules.tolerance,
+        vacuous_fails=rules.vacuous_fails and name not in rules.may_be_vacuous,
+    )
+
+
+def _expectation(name: str, oracle: Tensors, baseline: Tensors | None, rules: Rules) -> Expectation:
+    own = None if baseline is None else baseline.get(name)
+    if own is not None and own.shape != oracle[name].shape:
+        own = None
+    return Expectation(
+        oracle[name],
+        own,
+        num_heads=rules.num_heads.get(name),
+        logits=name in rules.logits,
+    )
+
+
+def _missing(name: str, unpaired: list[str]) -> OutputComparison:
+    detail = "the candidate has no output of this name"
+    if unpaired:
+        close = difflib.get_close_matches(name, unpaired, n=1, cutoff=0.0) or unpaired
+        detail += f"; if it was renamed, declare it: --map {close[0]}={name}"
+    return OutputComparison(name, Status.MISSING, detail)
+
+
+def _extra(name: str, oracle: Tensors) -> OutputComparison:
+    detail = f"the reference has no output of this name, only {', '.join(oracle)}"
+    return OutputComparison(name, Status.EXTRA, detail)
+
+
+def _with_noise(
+    results: list[OutputComparison],
+    named: Tensors,
+    oracle: Tensors,
+    baseline: Tensors | None,
+    rules: Rules,
+    noise: NoiseDraws,
+) -> list[OutputComparison]:
+    """Judges once more, knowing how rounding is amplified, what failed by its values alone."""
+    doubtful = [result.name for result in results if result.status is Status.MISMATCHED]
+    doubtful = [name for name in doubtful if oracle[name].is_floating_point()]
+    if not doubtful:
+        return results
+    effects = _noise_effects(doubtful, oracle, rules, noise)
+    return [
+        judge(
+            result.name,
+            named[result.name],
+            dataclasses.replace(
+                _expectation(result.name, oracle, baseline, rules), noise=effects[result.name]
+            ),
+            rules.tolerance,
+            vacuous_fails=False,
+        )
+        if result.name in effects
+        else result
+        for result in results
+    ]
+
+
+def _noise_effects(
+    names: list[str], oracle: Tensors, rules: Rules, noise: NoiseDraws
+) -> dict[str, torch.Tensor]:
+    squares: dict[str, torch.Tensor] = {}
+    draws = 0
+    for drawn in noise():
+        draws += 1
+        for name in names:
+            effect = noise_rows(drawn[name], oracle[name], rules.num_heads.get(name))
+            squares[name] = squares.get(name, torch.zeros(())) + effect.square()
+    return {name: (total / draws).sqrt() for name, total in squares.items()}
