@@ -128,7 +128,7 @@ class Comparison:
     outputs: tuple[OutputComparison, ...]
 
     def __bool__(self) -> bool:
-        return all(self.outputs)
+        return bool(self.outputs) and all(self.outputs)  # nothing compared is nothing matched
 
     @property
     def max_abs_error(self) -> float:

@@ -1,0 +1,105 @@
+"""A PyTorch model with a name for everything that goes in and comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from qkexport.errors import UnsupportedModelError, UsageError
+from qkexport.run.runner import TensorInfo, Tensors
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    from qkexport.load import TorchSource
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """An eager module and the graph exported from it.
+
+    Attributes:
+        module: Callable as the author calls it.
+        exported: The same as a graph, weights shared.
+        inputs: Tensor inputs in order, named as the graph names them.
+        outputs: Tensor outputs likewise.
+    """
+
+    module: nn.Module
+    exported: ExportedProgram
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+    @property
+    def eager(self) -> bool:
+        """True when the module is the author's own and can be cast to another type."""
+        return not isinstance(self.module, torch.fx.GraphModule)
+
+    def call_arguments(self, inputs: Tensors) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """Named tensors as the positional and keyword arguments of the module."""
+        specs = self.exported.graph_signature.input_specs
+        leaves = [
+            inputs[spec.arg.name] if isinstance(spec.arg, TensorArgument) else spec.arg.value
+            for spec in specs
+            if spec.kind is InputKind.USER_INPUT
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
+        return tuple(args), kwargs
+
+
+def load_program(source: TorchSource) -> Program:
+    """Exports a source unless it is an exported program already.
+
+    Raises:
+        UsageError: The source has no example inputs.
+        UnsupportedModelError: torch.export cannot trace it.
+    """
+    exported = source.program
+    if exported is None:
+        exported = _export(source)
+    nodes = {node.name: node for node in exported.graph.nodes}
+    signature = exported.graph_signature
+    return Program(
+        source.module,
+        exported,
+        tuple(
+            _info(nodes[spec.arg.name])
+            for spec in signature.input_specs
+            if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+        ),
+        tuple(
+            _info(nodes[spec.arg.name])
+            for spec in signature.output_specs
+            if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
+        ),
+    )
+
+
+def _export(source: TorchSource) -> ExportedProgram:
+    if not source.args and not source.kwargs:
+        message = f"Model {source.name} needs example inputs to be traced, got none."
+        raise UsageError(message, hint="give --inputs FILE, or a factory that returns them.")
+    try:
+        return torch.export.export(
+            source.module,
+            source.args,
+            dict(source.kwargs),
+            dynamic_shapes=source.dynamic_shapes,
+            strict=False,
+        )
+    except Exception as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f"Model {source.name} must be traceable by torch.export, got {text}."
+        raise UnsupportedModelError(message) from error
+
+
+def _info(node: torch.fx.Node) -> TensorInfo:
+    value = node.meta["val"]
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return TensorInfo(node.name, value.dtype, shape)

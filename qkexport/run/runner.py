@@ -1,0 +1,54 @@
+"""The one interface of everything that can evaluate a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """Name, type and shape of an input or output; a dimension without a number has its symbol."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int | str, ...]
+
+
+class Runner(Protocol):
+    """A loaded model that can be run. Use as a context manager: leaving it frees the memory.
+
+    Attributes:
+        backend: Name on the command line.
+        inputs: What it takes, in the model's order.
+        outputs: What it returns, in the model's order.
+        notes: What a reader of its results should know, for example emulation of a type.
+    """
+
+    backend: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    notes: tuple[str, ...]
+
+    def run(self, inputs: Tensors) -> dict[str, torch.Tensor]:
+        """Evaluates the model.
+
+        Args:
+            inputs: One tensor for each of `inputs`, on the CPU.
+
+        Returns:
+            One tensor for each of `outputs`, on the CPU.
+
+        Raises:
+            UsageError: An input is missing, unknown or of the wrong type.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees the model."""
+        ...
