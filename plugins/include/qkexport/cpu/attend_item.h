@@ -1,0 +1,155 @@
+// The items of the attention phase, and the merge of the parts of a split key sequence.
+#pragma once
+
+#include <cstdint>
+
+#include "qkexport/cpu/attend.h"
+#include "qkexport/cpu/key_tiles.h"
+#include "qkexport/cpu/make_plan.h"
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+// The state of one row of one part: o [head_dim_v], then m and d.
+inline float* partial_row(const Plan& plan, char* workspace, int64_t pair, int64_t split,
+                          int64_t row) {
+  const int64_t index = (pair * plan.splits + split) * plan.pair_rows + row;
+  return reinterpret_cast<float*>(workspace + plan.layout.partials) +
+         index * (plan.head_dim_v + kPartialState);
+}
+
+// o / d, or zeros for a row that saw no key.
+inline void write_output_row(const Plan& plan, Pair pair, int64_t pair_row, float* o, float d) {
+  const AttentionParams& p = *plan.params;
+  const float factor = d == 0.0f ? 0.0f : 1.0f / d;
+  for (int64_t c = 0; c < p.head_dim_v; ++c) o[c] = d == 0.0f ? 0.0f : o[c] * factor;
+  const int64_t head = pair.head * plan.group_size + pair_row / p.seqlen_q;
+  char* dst = const_cast<char*>(
+      row_address(p.output, p.dtype, pair.batch, head, pair_row % p.seqlen_q));
+  store_row(dst, p.dtype, 0, p.head_dim_v, o);
+}
+
+inline void finish_rows(const RowTile& t, const RowBlock& block, int64_t split) {
+  const Plan& plan = *t.plan;
+  const int64_t width = plan.params->head_dim_v;
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const Row& row = t.scratch.row_state[block.first + i];
+    float* o = t.scratch.output + (block.first + i) * plan.head_dim_v;
+    const int64_t pair_row = t.first_row + block.first + i;
+    if (!block.started) clear(o, width);
+    if (plan.splits == 1) {
+      write_output_row(plan, t.pair, pair_row, o, row.d);
+      continue;
+    }
+    const int64_t pair = t.pair.batch * plan.params->num_kv_heads + t.pair.head;
+    float* partial = partial_row(plan, t.workspace, pair, split, pair_row);
+    for (int64_t c = 0; c < width; ++c) partial[c] = o[c];
+    partial[plan.head_dim_v] = row.m;
+    partial[plan.head_dim_v + 1] = row.d;
+  }
+}
+
+// Row tiles of a head descend: under a causal mask the heavy ones come first, and what is left
+// for the last worker to finish is light.
+inline void place_rows(const Plan& plan, int64_t tile, RowTile& t) {
+  if (plan.stacked) {
+    t.first_row = tile * kTileRows;
+    t.num_rows = clamp(plan.pair_rows - t.first_row, 0, kTileRows);
+    return;
+  }
+  const int64_t seqlen_q = plan.params->seqlen_q;
+  const int64_t position = tile / plan.group_size * kTileRows;
+  t.first_row = tile % plan.group_size * seqlen_q + position;
+  t.num_rows = clamp(seqlen_q - position, 0, kTileRows);
+}
+
+inline float largest_key_norm(const PackedPair& packed, int64_t tiles) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < tiles; ++i) largest = larger_norm(largest, packed.tiles[i].key_norm);
+  return largest;
+}
+
+inline void attend_row_tile(RowTile& t, const PackedPair* packed, int64_t split) {
+  constexpr int kMaxBlocks = kTileRows / kRowBlock;
+  RowBlock blocks[kMaxBlocks];
+  int64_t count = 0;
+  KeyRange any = {t.key_end, t.key_begin};
+  for (int64_t first = 0; first < t.num_rows; first += kRowBlock, ++count) {
+    blocks[count] = prepare_block(t, first);
+    const KeyRange seen = blocks[count].any;
+    if (seen.begin == seen.end) continue;
+    if (seen.begin < any.begin) any.begin = seen.begin;
+    if (seen.end > any.end) any.end = seen.end;
+  }
+  const int64_t origin = any.begin / kTileKeys * kTileKeys;
+  for (int64_t key = origin; key < any.end; key += kTileKeys) {
+    const KeyTile tile = packed != nullptr ? packed_tile(*t.plan, *packed, key)
+                         : t.plan->mode == Mode::kLocal ? local_tile(t, key)
+                                                        : stream_tile(t, blocks[0], key);
+    for (int64_t i = 0; i < count; ++i) attend_block(t, tile, blocks[i]);
+  }
+  for (int64_t i = 0; i < count; ++i) finish_rows(t, blocks[i], split);
+}
+
+// Item: a row tile of a pair of the wave (packed), or a part of the keys of a pair.
+inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, int64_t item,
+                        char* scratch_memory) {
+  const AttentionParams& p = *plan.params;
+  BlockCutter cutter(scratch_memory);
+  RowTile t = {};
+  t.plan = &plan;
+  t.workspace = workspace;
+  t.scratch = cut_scratch(plan, cutter);
+  t.rules = score_rules(p);
+  const int64_t parts = plan.mode == Mode::kPacked ? plan.row_tiles : plan.splits;
+  const int64_t index = item / parts, part = item % parts;
+  t.pair = pair_of(plan, first_pair + index);
+  const int64_t valid = valid_keys(p, t.pair.batch);
+  if (plan.mode == Mode::kPacked) {
+    const PackedPair packed = packed_pair(plan, workspace, index);
+    t.key_end = valid;
+    t.key_norm = largest_key_norm(packed, ceil_div(valid, kTileKeys));
+    place_rows(plan, plan.row_tiles - 1 - part, t);
+    return attend_row_tile(t, &packed, 0);
+  }
+  t.key_norm = kInfinity;
+  t.key_begin = clamp(part * plan.split_tiles * kTileKeys, 0, valid);
+  t.key_end = clamp((part + 1) * plan.split_tiles * kTileKeys, 0, valid);
+  t.num_rows = plan.pair_rows;
+  attend_row_tile(t, nullptr, part);
+}
+
+// o and d of the parts added up in the units of the largest m.
+inline void merge_row(const Plan& plan, char* workspace, bool base2, int64_t pair, int64_t row,
+                      float* o) {
+  const int64_t width = plan.params->head_dim_v;
+  float largest = -kInfinity, d = 0.0f;
+  for (int64_t split = 0; split < plan.splits; ++split) {
+    const float m = partial_row(plan, workspace, pair, split, row)[plan.head_dim_v];
+    if (m > largest) largest = m;
+  }
+  clear(o, width);
+  for (int64_t split = 0; split < plan.splits; ++split) {
+    const float* partial = partial_row(plan, workspace, pair, split, row);
+    const float m = partial[plan.head_dim_v];
+    if (m == -kInfinity && partial[plan.head_dim_v + 1] == 0.0f) continue;
+    const float factor = m == largest ? 1.0f : exp_scalar(base2, m - largest);
+    d += partial[plan.head_dim_v + 1] * factor;
+    for (int64_t c = 0; c < width; ++c) o[c] += partial[c] * factor;
+  }
+  write_output_row(plan, pair_of(plan, pair), row, o, d);
+}
+
+// Item: all rows of one pair.
+inline void merge_item(const Plan& plan, char* workspace, int64_t /*first_pair*/, int64_t pair,
+                       char* scratch_memory) {
+  BlockCutter cutter(scratch_memory);
+  const Scratch scratch = cut_scratch(plan, cutter);
+  const bool base2 = score_rules(*plan.params).base2;
+  for (int64_t row = 0; row < plan.pair_rows; ++row) {
+    merge_row(plan, workspace, base2, pair, row, scratch.output);
+  }
+}
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu

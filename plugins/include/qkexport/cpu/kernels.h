@@ -1,0 +1,28 @@
+// The table of kernels that a translation unit of one instruction set exports.
+#pragma once
+
+#include "qkexport/cpu/append.h"
+#include "qkexport/cpu/attend_item.h"
+#include "qkexport/cpu/make_plan.h"
+#include "qkexport/cpu/pack.h"
+#include "qkexport/cpu/row_transforms.h"
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+inline void evaluate(int function, const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    float lanes[kVecWidth];
+    const Vec v = splat(x[i]);
+    store(lanes, function == 0 ? exp2(v) : (function == 1 ? exp(v) : tanh(v)));
+    y[i] = lanes[0];
+  }
+}
+
+constexpr KernelTable kernel_table(const char* name) {
+  return {name,       make_plan,   statistics_item, append_item,
+          pack_item,  attend_item, merge_item,      evaluate};
+}
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu

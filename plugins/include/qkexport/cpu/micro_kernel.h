@@ -1,0 +1,219 @@
+// The two matrix products of a tile as register-blocked outer products.
+//
+// A block of up to kRowBlock query rows keeps its accumulators in registers while the depth loop
+// runs; each step costs one load per vector of b and one broadcast per row.
+#pragma once
+
+#include <cstdint>
+
+#include "qkexport/cpu/elements.h"
+#include "qkexport/cpu/tile_sizes.h"
+#include "qkexport/cpu/vec.h"
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+// c[i][j] += a(i, k) * b[k][j] for all k < depth, with kRows x (kVecs * kVecWidth) accumulators.
+// a(i, k) = a[i * a_row + k * a_step]; the strides are compile-time constants at every call.
+template <int kRows, int kVecs, typename Element>
+inline __attribute__((always_inline)) void outer_products(const float* a, int64_t a_row,
+                                                          int64_t a_step, const Element* b,
+                                                          int64_t b_step, int64_t depth,
+                                                          Vec (&c)[kRows][kVecs]) {
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec columns[kVecs];
+    for (int j = 0; j < kVecs; ++j) columns[j] = load_as_float(b + j * kVecWidth);
+    for (int i = 0; i < kRows; ++i) {
+      const Vec row = splat(a[i * a_row]);
+      for (int j = 0; j < kVecs; ++j) c[i][j] = fma(row, columns[j], c[i][j]);
+    }
+    a += a_step;
+    b += b_step;
+  }
+}
+
+template <int kRows, int kVecs>
+inline __attribute__((always_inline)) void score_panel(const float* q, const float* k,
+                                                       int64_t depth, float* s) {
+  Vec c[kRows][kVecs];
+  for (auto& row : c) {
+    for (Vec& x : row) x = splat(0.0f);
+  }
+  outer_products<kRows, kVecs>(q, 1, kRows, k, kPanel, depth, c);
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVecs; ++j) store(s + i * kTileKeys + j * kVecWidth, c[i][j]);
+  }
+}
+
+// Scores of one row block with the columns [begin, end) of a key tile, rounded out to vectors.
+//   q: [depth][kRows]   keys: panels of [depth padded][kPanel]   s: [kRows][kTileKeys]
+template <int kRows>
+void score_block(const float* q, const float* keys, int64_t panel_stride, int64_t depth,
+                 int64_t begin, int64_t end, float* s) {
+  int64_t column = begin / kVecWidth * kVecWidth;
+  while (column < end) {
+    const float* panel = keys + column / kPanel * panel_stride + column % kPanel;
+    if (column % kPanel == 0 && column + kVecWidth < end) {
+      score_panel<kRows, 2>(q, panel, depth, s + column);
+      column += kPanel;
+    } else {
+      score_panel<kRows, 1>(q, panel, depth, s + column);
+      column += kVecWidth;
+    }
+  }
+}
+
+enum class Carry { kReplace, kKeep, kRescale };
+
+template <int kRows, int kVecs, typename Element>
+inline __attribute__((always_inline)) void value_panel(const float* p, const Element* v,
+                                                       int64_t v_row, int64_t depth,
+                                                       const float* factors, Carry carry,
+                                                       int64_t o_row, float* o) {
+  Vec c[kRows][kVecs];
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVecs; ++j) {
+      const float* at = o + i * o_row + j * kVecWidth;
+      c[i][j] = carry == Carry::kReplace ? splat(0.0f) : load(at);
+      if (carry == Carry::kRescale) c[i][j] = mul(c[i][j], splat(factors[i]));
+    }
+  }
+  outer_products<kRows, kVecs>(p, kTileKeys, 1, v, v_row, depth, c);
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVecs; ++j) store(o + i * o_row + j * kVecWidth, c[i][j]);
+  }
+}
+
+// o = p . v + o * factor over the keys [begin, end) of a tile whose values are packed.
+//   p: [kRows][kTileKeys]   values: panels of [kTileKeys][kPanel]   o: [kRows][o_row]
+template <int kRows>
+void value_block(const float* p, const float* values, int64_t begin, int64_t end, int64_t width,
+                 const float* factors, Carry carry, int64_t o_row, float* o) {
+  const float* v = values + begin * kPanel;
+  for (int64_t column = 0; column < width; column += kPanel) {
+    if (width - column > kVecWidth) {
+      value_panel<kRows, 2>(p + begin, v, kPanel, end - begin, factors, carry, o_row, o + column);
+    } else {
+      value_panel<kRows, 1>(p + begin, v, kPanel, end - begin, factors, carry, o_row, o + column);
+    }
+    v += kTileKeys * kPanel;
+  }
+}
+
+// As many vectors of a value row at a time as the accumulators allow: decode streams whole rows.
+template <int kRows>
+constexpr int stream_vecs() {
+  constexpr int fit = kMaxAccumulators / kRows;
+  return fit >= 8 ? 8 : (fit >= 4 ? 4 : (fit >= 2 ? 2 : 1));
+}
+
+// The columns past the last whole vector, one row at a time.
+template <int kRows, typename Element>
+void value_tail(const float* p, const Element* v, int64_t v_row, int64_t depth, int64_t n,
+                const float* factors, Carry carry, int64_t o_row, float* o) {
+  for (int i = 0; i < kRows; ++i) {
+    Vec c = carry == Carry::kReplace ? splat(0.0f) : load_n(o + i * o_row, n);
+    if (carry == Carry::kRescale) c = mul(c, splat(factors[i]));
+    for (int64_t k = 0; k < depth; ++k) {
+      c = fma(splat(p[i * kTileKeys + k]), load_as_float_n(v + k * v_row, n), c);
+    }
+    store_n(o + i * o_row, c, n);
+  }
+}
+
+// The same as value_block for values that are read in place: rows of `width` elements, v_row apart.
+template <int kRows, typename Element>
+void value_stream(const float* p, const Element* v, int64_t v_row, int64_t depth, int64_t width,
+                  const float* factors, Carry carry, int64_t o_row, float* o) {
+  constexpr int kVecs = stream_vecs<kRows>();
+  int64_t column = 0;
+  for (; column + kVecs * kVecWidth <= width; column += kVecs * kVecWidth) {
+    value_panel<kRows, kVecs>(p, v + column, v_row, depth, factors, carry, o_row, o + column);
+  }
+  for (; column + kVecWidth <= width; column += kVecWidth) {
+    value_panel<kRows, 1>(p, v + column, v_row, depth, factors, carry, o_row, o + column);
+  }
+  if (column < width) {
+    value_tail<kRows>(p, v + column, v_row, depth, width - column, factors, carry, o_row,
+                      o + column);
+  }
+}
+
+// Dot products of kRows query rows with 4 key rows read in place.
+//   q: rows of q_row floats, zero past `depth`
+template <int kRows, typename Element>
+inline void score_rows_by_4(const float* q, int64_t q_row, const Element* k, int64_t k_row,
+                            int64_t depth, float* s) {
+  Vec c[kRows][4];
+  for (auto& row : c) {
+    for (Vec& x : row) x = splat(0.0f);
+  }
+  const auto step = [&](int64_t d, auto load_keys) {
+    Vec keys[4];
+    for (int j = 0; j < 4; ++j) keys[j] = load_keys(k + j * k_row + d);
+    for (int i = 0; i < kRows; ++i) {
+      const Vec row = load(q + i * q_row + d);
+      for (int j = 0; j < 4; ++j) c[i][j] = fma(row, keys[j], c[i][j]);
+    }
+  };
+  int64_t d = 0;
+  for (; d + kVecWidth <= depth; d += kVecWidth) {
+    step(d, [](const Element* p) { return load_as_float(p); });
+  }
+  if (d < depth) {
+    step(d, [&](const Element* p) { return load_as_float_n(p, depth - d); });
+  }
+  for (int i = 0; i < kRows; ++i) sum4(c[i][0], c[i][1], c[i][2], c[i][3], s + i * kTileKeys);
+}
+
+template <int kRows, typename Element>
+inline void score_rows_by_1(const float* q, int64_t q_row, const Element* k, int64_t depth,
+                            float* s) {
+  for (int i = 0; i < kRows; ++i) {
+    Vec c = splat(0.0f);
+    int64_t d = 0;
+    for (; d + kVecWidth <= depth; d += kVecWidth) {
+      c = fma(load(q + i * q_row + d), load_as_float(k + d), c);
+    }
+    if (d < depth) c = fma(load(q + i * q_row + d), load_as_float_n(k + d, depth - d), c);
+    s[i * kTileKeys] = sum(c);
+  }
+}
+
+// Scores with keys read in place: k points at key `begin` of the tile.
+template <int kRows, typename Element>
+void score_stream(const float* q, int64_t q_row, const Element* k, int64_t k_row, int64_t depth,
+                  int64_t begin, int64_t end, float* s) {
+  // Four rows at a time: 16 accumulators and 4 keys fit in 32 registers.
+  constexpr int kGroup = kRows < 4 ? kRows : 4;
+  int64_t column = begin;
+  for (; column + 4 <= end; column += 4, k += 4 * k_row) {
+    int row = 0;
+    for (; row + kGroup <= kRows; row += kGroup) {
+      score_rows_by_4<kGroup>(q + row * q_row, q_row, k, k_row, depth,
+                              s + row * kTileKeys + column);
+    }
+    for (; row < kRows; ++row) {
+      score_rows_by_4<1>(q + row * q_row, q_row, k, k_row, depth, s + row * kTileKeys + column);
+    }
+  }
+  for (; column < end; ++column, k += k_row) {
+    score_rows_by_1<kRows>(q, q_row, k, depth, s + column);
+  }
+}
+
+// Calls function with an integral constant 1 ... kRowBlock that equals rows.
+template <int kRows>
+struct RowCount {
+  static constexpr int value = kRows;
+};
+template <int kRows = kRowBlock, typename Function>
+inline void with_row_count(int64_t rows, Function function) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return with_row_count<kRows - 1>(rows, function);
+  }
+  function(RowCount<kRows>{});
+}
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu

@@ -1,0 +1,71 @@
+// The private memory of one worker.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "qkexport/cpu/plan.h"
+#include "qkexport/cpu/softmax_block.h"
+#include "qkexport/cpu/tile_sizes.h"
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+struct Scratch {
+  float* query;       // row blocks, packed [head_dim][rows] or in rows
+  float* rows;        // [kVecWidth][head_dim], one tensor row each
+  float* value_row;   // [head_dim_v]
+  float* transform;   // what norm_rotary.h asks for
+  float* scores;      // [kRowBlock][kTileKeys]
+  float* output;      // [kTileRows][head_dim_v]
+  float* keys;        // a tile of keys: packed, or rows
+  float* values;      // a tile of values: packed, or rows
+  float* token;       // all heads of one token
+  Row* row_state;     // [kTileRows]
+  uint8_t* hidden;    // [kRowBlock][kTileKeys]
+};
+
+constexpr size_t kAlignment = 64;
+
+// Hands out consecutive aligned blocks; with a null base it only measures.
+class BlockCutter {
+ public:
+  explicit BlockCutter(char* base) : base_(reinterpret_cast<uintptr_t>(base)) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    const uintptr_t block = base_ + used_;
+    const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return reinterpret_cast<T*>(block);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  uintptr_t base_;
+  size_t used_ = 0;
+};
+
+inline Scratch cut_scratch(const Plan& plan, BlockCutter& cutter) {
+  const AttentionParams& p = *plan.params;
+  const bool hidden_axis = p.norm_axis == NormAxis::kHidden;
+  const int64_t widest_token = (p.num_heads > p.num_kv_heads ? p.num_heads : p.num_kv_heads);
+  Scratch s;
+  // A packed block may be overrun by the unused lanes of its last vector.
+  s.query = cutter.take<float>(kTileRows * plan.head_dim + kVecWidth);
+  s.rows = cutter.take<float>(kVecWidth * plan.head_dim);
+  s.value_row = cutter.take<float>(plan.head_dim_v);
+  s.transform = cutter.take<float>(2 * plan.head_dim);
+  s.scores = cutter.take<float>(kRowBlock * kTileKeys);
+  s.output = cutter.take<float>(kTileRows * plan.head_dim_v);
+  const int64_t own_tile = plan.mode == Mode::kPacked ? 0 : kTileKeys;
+  s.keys = cutter.take<float>(own_tile * plan.head_dim);
+  s.values = cutter.take<float>(own_tile * plan.head_dim_v);
+  s.token = cutter.take<float>(hidden_axis ? widest_token * p.head_dim : 0);
+  s.row_state = cutter.take<Row>(kTileRows);
+  s.hidden = cutter.take<uint8_t>(kRowBlock * kTileKeys);
+  return s;
+}
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu

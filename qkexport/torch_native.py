@@ -1,0 +1,89 @@
+"""The native CPU kernel on PyTorch tensors, through the C interface of libqkexport_cpu.so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+
+from qkexport.errors import InvalidSpecError, QkexportError
+from qkexport.native import CpuLibrary, load_cpu_library
+from qkexport.native_params import AttentionParams, fill_params
+from qkexport.reference import signature_of
+from qkexport.signature import AttentionSignature
+from qkexport.spec import OP_TYPE, AttentionSpec
+
+_STATUS_INVALID_POSITION: Final = 5
+_STRIDED_INPUTS: Final = ("query", "key", "value", "past_key", "past_value")
+
+
+def run_native(
+    spec: AttentionSpec,
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    outputs: tuple[str, ...] = ("output",),
+) -> dict[str, torch.Tensor] | None:
+    """Computes one QK-norm attention with the native CPU kernel.
+
+    Args:
+        spec: The attributes.
+        inputs: The inputs that are present, by the operator's names, on the CPU. Projections, caches
+            and masks are read in place, whatever their strides, if their last axis is contiguous.
+        outputs: `("output",)`, or all three names.
+
+    Returns:
+        The outputs by name, of the shapes and types of the operator, as `reference_attention`
+        gives them; None where the library is not built or an input is not on the CPU.
+
+    Raises:
+        InvalidSpecError: Inputs that break the contract, or a position id outside its cache.
+        BackendUnavailableError: QKEXPORT_CPU_ISA names a path that this processor lacks.
+    """
+    library = load_cpu_library()
+    if library is None or any(x.device.type != "cpu" for x in inputs.values()):
+        return None
+    signature = signature_of(spec, inputs, outputs)
+    readable = {name: _readable(name, tensor) for name, tensor in inputs.items()}
+    results = _allocate(signature, inputs["query"], outputs)
+    params = fill_params(signature, readable, results)
+    _run(library, params)
+    return results
+
+
+def _readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor detached, in place if the kernel can walk its strides, else copied."""
+    tensor = tensor.detach()
+    if name == "attn_mask" and tensor.dim() > 0 and tensor.stride(-1) in (0, 1):
+        return tensor
+    strided = name in _STRIDED_INPUTS and tensor.stride(-1) == 1
+    return tensor if strided else tensor.contiguous()
+
+
+def _allocate(
+    signature: AttentionSignature, query: torch.Tensor, outputs: tuple[str, ...]
+) -> dict[str, torch.Tensor]:
+    spec, dims = signature.spec, signature.dims
+    sizes = (dims.batch_size, dims.seqlen_q, dims.seqlen_total, dims.head_dim, dims.head_dim_v)
+    batch_size, seqlen_q, seqlen_total, head_dim, head_dim_v = (size or 0 for size in sizes)
+    shapes = {
+        "output": (batch_size, spec.num_heads, seqlen_q, head_dim_v),
+        "present_key": (batch_size, spec.num_kv_heads, seqlen_total, head_dim),
+        "present_value": (batch_size, spec.num_kv_heads, seqlen_total, head_dim_v),
+    }
+    if signature.rank == 3:
+        shapes["output"] = (batch_size, seqlen_q, spec.num_heads * head_dim_v)
+    return {name: query.new_empty(shapes[name]) for name in outputs}
+
+
+def _run(library: CpuLibrary, params: AttentionParams) -> None:
+    num_threads = torch.get_num_threads()
+    workspace = torch.empty(library.workspace_size(params, num_threads), dtype=torch.uint8)
+    status = library.run(params, workspace.data_ptr(), workspace.numel(), num_threads)
+    if status == _STATUS_INVALID_POSITION:
+        rows = max(params.query_rotary.num_rows, params.key_rotary.num_rows)
+        message = f"{OP_TYPE} position_ids must lie in [0, {rows}), got one outside."
+        raise InvalidSpecError(message, hint="build a longer cache.")
+    if status != 0:
+        message = f"{OP_TYPE} native kernel must succeed, got status {status}."
+        raise QkexportError(message)
