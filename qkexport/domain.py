@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from qkexport.errors import UsageError
+
 if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
@@ -36,6 +38,11 @@ class InputDomain:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbols that the shape depends on."""
+        return tuple(_symbols((self,)))
 
     def shape_at(self, sizes: Sizes) -> tuple[int, ...]:
         """The shape for given symbol sizes."""
@@ -113,6 +120,38 @@ def onnx_domain(model: ir.Model) -> ModelDomain:
 
 
 _ONNX_NAMES: Final = {"float": "float32", "double": "float64"}
+
+
+def with_traced_sizes(domain: ModelDomain, shapes: Mapping[str, tuple[int, ...]]) -> ModelDomain:
+    """The domain with the sizes that given inputs have.
+
+    Args:
+        domain: Of an ONNX graph.
+        shapes: Shape by input name.
+
+    Raises:
+        UsageError: A name is unknown, or a shape does not fit the graph.
+    """
+    known = {item.name: item for item in domain.inputs}
+    traced: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in known:
+            message = f"Model has no input of that name, got {name!r}."
+            raise UsageError(message, note=f"its inputs are {', '.join(known)}.")
+        expected = known[name].shape
+        if len(shape) != len(expected) or any(map(_differ, shape, expected)):
+            message = f"Input {name} must be {list(expected)}, got {list(shape)}."
+            raise UsageError(message)
+        traced |= {dim: size for dim, size in zip(expected, shape, strict=True) if isinstance(dim, str)}
+    symbols = {
+        symbol: dataclasses.replace(span, traced=traced.get(symbol, span.traced))
+        for symbol, span in domain.symbols.items()
+    }
+    return ModelDomain(domain.inputs, symbols)
+
+
+def _differ(size: int, dim: int | str) -> bool:
+    return isinstance(dim, int) and size != dim
 
 
 def _dtype_name(value: ir.Value) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from qkexport.domain import InputDomain, ModelDomain, Sizes
 
@@ -90,7 +90,8 @@ def _draw(
 ) -> torch.Tensor:
     import torch
 
-    shape, dtype = item.shape_at(sizes), getattr(torch, item.dtype)
+    shape = item.shape_at(sizes)
+    dtype: torch.dtype = getattr(torch, item.dtype)
     if dtype.is_floating_point:
         # float16 and bfloat16 are drawn in float32, so that every type gets the same values
         return torch.randn(shape, generator=generator).to(dtype)
@@ -106,8 +107,8 @@ def _draw(
     return torch.randint(0, 2, shape, generator=generator).to(dtype)
 
 
-def _draw_mask(shape: tuple[int, ...], generator: torch.Generator) -> Any:
-    """Mostly true, and true in the first column: a row that sees nothing has no one right answer."""
+def _draw_mask(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Mostly true; the first column always, as a row that sees nothing has no one right answer."""
     import torch
 
     mask = torch.rand(shape, generator=generator) < _MASK_KEEPS
@@ -116,7 +117,7 @@ def _draw_mask(shape: tuple[int, ...], generator: torch.Generator) -> Any:
     return mask
 
 
-def _draw_padding(shape: tuple[int, ...], generator: torch.Generator) -> Any:
+def _draw_padding(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Right padding: each row keeps a prefix of at least one."""
     import torch
 

@@ -38,13 +38,21 @@ def merge_dynamic_shapes(
     own = _own_shapes(source, parameters, values, rest)
     if own is None and not dynamic:
         return None
-    shapes: dict[str, Any] = {name: (own or {}).get(name) for name in values}
+    given = {name: shape for name, shape in (own or {}).items() if shape is not None}
+    shapes = {name: given.get(name, _static(value)) for name, value in values.items()}
     dims = _torch_dims(dynamic)
     for dim in dynamic:
         axis = _axis(source, dim, values)
         shapes[dim.name] = {**_by_axis(shapes[dim.name]), axis: dims[dim.symbol]}
     nested = {name: shapes.pop(name) for name in list(shapes) if name not in parameters}
     return {**shapes, rest: nested} if rest and nested else shapes
+
+
+def _static(value: Any) -> Any:
+    """None for every tensor of an input, however nested: nothing of it varies."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map(lambda _: None, value)
 
 
 def _variadic_keyword(parameters: Parameters) -> str | None:

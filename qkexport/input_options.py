@@ -109,7 +109,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
     import numpy as np
     import torch
 
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
 
 

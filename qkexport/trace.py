@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from qkexport.domain import ModelDomain, program_domain
 from qkexport.errors import UnsupportedModelError
-from qkexport.load import TorchSource
+from qkexport.load import Source, TorchSource
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+    from torch import Tensor
     from torch.export import ExportedProgram
 
 _LOG: Final = logging.getLogger(__name__)
@@ -22,10 +23,19 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """A traced model and the inputs it accepts."""
+    """A model as an ONNX graph.
 
+    Attributes:
+        source: What it was made from; a PyTorch source now carries its exported program.
+        model: The graph.
+        domain: The inputs it accepts.
+        examples: Inputs whose values mean something, by the graph's names.
+    """
+
+    source: Source
     model: ir.Model
     domain: ModelDomain
+    examples: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def trace(source: TorchSource, *, opset: int) -> Trace:
@@ -46,7 +56,21 @@ def trace(source: TorchSource, *, opset: int) -> Trace:
     """
     program = source.program if source.program is not None else _export(source)
     model = _translate(source, program, opset)
-    return Trace(model, program_domain(program, model))
+    source = dataclasses.replace(source, program=program)
+    domain = program_domain(program, model)
+    return Trace(source, model, domain, _examples(source, domain))
+
+
+def _examples(source: TorchSource, domain: ModelDomain) -> dict[str, Tensor]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves = pytree.tree_leaves((source.args, dict(source.kwargs)))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(tensors) != len(domain.inputs):
+        return {}  # an exported program may come without its example inputs
+    named = zip([item.name for item in domain.inputs], tensors, strict=True)
+    return {name: tensor for name, tensor in named if name not in source.stand_ins}
 
 
 def _export(source: TorchSource) -> ExportedProgram:
@@ -122,15 +146,17 @@ def _reason(error: Exception) -> str:
 @contextlib.contextmanager
 def exporter_noise_logged() -> Iterator[None]:
     """Sends what torch warns about while exporting to the debug log instead of the terminal."""
-    exporter = logging.getLogger("torch.onnx")
-    level = exporter.level
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if not _LOG.isEnabledFor(logging.DEBUG):
-            exporter.setLevel(logging.ERROR)
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
-            exporter.setLevel(level)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
             for warning in caught:
                 _LOG.debug("%s: %s", warning.category.__name__, warning.message)

@@ -1,0 +1,64 @@
+"""Which sizes a conversion is checked at: those it was traced at, 1, and odd larger ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from qkexport.domain import ModelDomain, SizeRange
+
+_LARGE: Final = 64  # beyond this, three times as long only takes longer
+_BATCH: Final = 2
+_LENGTH: Final = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeCase:
+    """Sizes to try, best first: a source may refuse some combinations of sizes."""
+
+    label: str
+    candidates: tuple[Mapping[str, int], ...]
+
+
+def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
+    """The sizes to check a model at; the first case is the traced one.
+
+    Symbols of equal traced size get equal sizes, since models often tie axes that their graph does
+    not tie.
+    """
+    traced = {symbol: _traced(domain, symbol) for symbol in domain.symbols}
+    rules: dict[str, tuple[Callable[[int], int], ...]] = {
+        "traced": (lambda size: size,),
+        "one": (lambda _: 1,),
+        "odd": (_odd_multiple, lambda size: 2 * size, lambda size: size + 1),
+    }
+    cases: list[SizeCase] = []
+    seen: list[Mapping[str, int]] = []
+    for label, changes in rules.items():
+        candidates = [_changed(domain, traced, change) for change in changes]
+        fresh = tuple(sizes for sizes in candidates if sizes not in seen)
+        seen.extend(fresh)
+        if fresh:
+            cases.append(SizeCase(label, fresh))
+    return tuple(cases)
+
+
+def _odd_multiple(size: int) -> int:
+    return 3 * size if size <= _LARGE else size // 2 + 1
+
+
+def _changed(
+    domain: ModelDomain, traced: Mapping[str, int], change: Callable[[int], int]
+) -> Mapping[str, int]:
+    return {symbol: domain.symbols[symbol].clamp(change(size)) for symbol, size in traced.items()}
+
+
+def _traced(domain: ModelDomain, symbol: str) -> int:
+    span: SizeRange = domain.symbols[symbol]
+    if span.traced is not None:
+        return span.traced
+    leading = all(
+        item.shape[0] == symbol for item in domain.inputs if symbol in item.shape and item.shape
+    )
+    return span.clamp(_BATCH if leading else _LENGTH)
