@@ -1,0 +1,308 @@
+"""What each channel of a value is, as a sum of signed, weighted channels of another value.
+
+Rotary embeddings are written in dozens of ways: slices and concatenations, strided halves,
+stacks, splits, scatters. All of them are linear in the rotated tensor and act on its channels
+alone. So instead of listing spellings, the arithmetic is carried out on symbols: every channel of
+a value becomes a sum of terms `number * angle[...] * source[channel]`, and what the sum is decides
+whether it is a rotation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from qkexport.match.facts import Facts, View, integer, is_op
+from qkexport.match.factors import aligned_layout
+from qkexport.match.layout import CHANNEL, Axis, Factor, Layout, axis_size, labels
+from qkexport.match.moves import cast_back, step_back
+from qkexport.match.shapes import slice_ranges
+from qkexport.match.sizes import Size
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """number * angle * source[channel].
+
+    Attributes:
+        channel: Channel of the source.
+        number: Constant factor.
+        angles: Run-time factors: index into `Channels.angles` and the channel read there.
+    """
+
+    channel: int
+    number: float = 1.0
+    angles: tuple[tuple[int, int], ...] = ()
+
+
+Cell: TypeAlias = tuple[Term, ...]
+Cells: TypeAlias = npt.NDArray[Any]  # of Cell, one axis for each axis that holds channels
+
+
+class NotLinearError(Exception):
+    """The value is not a channel-wise linear function of the source."""
+
+
+LINEAR: Final = frozenset(
+    {
+        "Add", "Sub", "Mul", "Div", "Neg", "Concat", "Slice", "Split", "Gather", "Cast", "Identity",
+        "Reshape", "Transpose", "Squeeze", "Unsqueeze",
+    }
+)  # fmt: skip
+
+
+class Channels:
+    """Evaluates values as functions of the channels of one source.
+
+    Args:
+        facts: The graph.
+        source: The value whose channels are the unknowns.
+    """
+
+    def __init__(self, facts: Facts, source: ir.Value) -> None:
+        self._facts = facts
+        self._source = source
+        self._touches: dict[ir.Value, bool] = {source: True}
+        self.source_layout: Layout | None = None
+        self.angles: list[View] = []
+
+    def cells(self, view: View) -> Cells:
+        """The channels of a view, one array axis for each axis that holds channels.
+
+        Raises:
+            NotLinearError: Some operator in between is not understood.
+        """
+        if view.value is self._source:
+            return self._identity(view.layout)
+        node = view.value.producer()
+        if node is None or not is_op(node, *LINEAR) or not self.touches(view.value):
+            raise NotLinearError
+        before = cast_back(self._facts, view)
+        if before is not None:
+            return self.cells(before)
+        return _RULES.get(node.op_type, Channels._move)(self, node, view)
+
+    def touches(self, value: ir.Value | None) -> bool:
+        """Whether a value depends on the source through linear operators."""
+        if value is None:
+            return False
+        if value not in self._touches:
+            self._touches[value] = False
+            node = value.producer()
+            if node is not None and is_op(node, *LINEAR):
+                self._touches[value] = any(self.touches(item) for item in node.inputs)
+        return self._touches[value]
+
+    def _identity(self, layout: Layout) -> Cells:
+        if self.source_layout not in (None, layout):
+            raise NotLinearError
+        self.source_layout = layout
+        dims = channel_dims(layout)
+        cells = np.empty(int(np.prod(dims)), object)
+        cells[:] = [(Term(channel),) for channel in range(cells.size)]
+        return cells.reshape(dims)
+
+    def _move(self, node: ir.Node, view: View) -> Cells:
+        move = step_back(self._facts, view)
+        if move is None or move.copied:
+            raise NotLinearError
+        cells = self.cells(move.view)
+        if node.op_type == "Transpose":
+            before = channel_axes(move.view.layout)
+            perm = node.attributes["perm"].as_ints()
+            return cells.transpose([before.index(i) for i in perm if i in before])
+        return cells.reshape(channel_dims(view.layout))  # row-major order is kept
+
+    def _sum(self, node: ir.Node, view: View) -> Cells:
+        parts = [self.cells(View(value, view.layout)) for value in self._operands(node, view)]
+        if node.op_type == "Sub":
+            parts[1] = _scaled(parts[1], -1.0)
+        return _elementwise(lambda a, b: a + b, parts[0], parts[1])
+
+    def _negation(self, node: ir.Node, view: View) -> Cells:
+        return _scaled(self.cells(View(self._operands(node, view)[0], view.layout)), -1.0)
+
+    def _operands(self, node: ir.Node, view: View) -> list[ir.Value]:
+        """All inputs, each of the shape of the result."""
+        operands = [value for value in node.inputs if value is not None]
+        if not all(self._facts.same_sizes(value, view.value) for value in operands):
+            raise NotLinearError
+        return operands
+
+    def _product(self, node: ir.Node, view: View) -> Cells:
+        left, right = node.inputs
+        if node.op_type == "Div" or self.touches(left):
+            source, other = left, right
+        else:
+            source, other = right, left
+        if source is None or other is None or self.touches(other):
+            raise NotLinearError
+        if not self._facts.same_sizes(source, view.value):
+            raise NotLinearError
+        cells = self.cells(View(source, view.layout))
+        layout = aligned_layout(self._facts, other, view.layout)
+        if layout is None:
+            raise NotLinearError
+        full = ((),) * (view.rank - len(layout)) + layout
+        numbers = self._numbers(other, full, view.layout)
+        if numbers is not None:
+            numbers = 1 / numbers if node.op_type == "Div" else numbers
+            return _elementwise(_times, cells, np.broadcast_to(numbers, cells.shape))
+        if node.op_type == "Div":
+            raise NotLinearError
+        return self._weighted(cells, View(other, layout), full, view.layout)
+
+    def _numbers(self, value: ir.Value, full: Layout, layout: Layout) -> Cells | None:
+        """A constant that depends on the channel alone, shaped to broadcast against cells."""
+        array = self._facts.constants.array(value)
+        axes = channel_axes(layout)
+        if array is None or any(f for i, f in enumerate(full) if i not in axes):
+            return None
+        shape = [int(axis_size(full[i]).count) for i in axes]
+        return array.astype(np.float64).reshape(shape)
+
+    def _weighted(self, cells: Cells, angle: View, full: Layout, layout: Layout) -> Cells:
+        if angle not in self.angles:
+            self.angles.append(angle)
+        index = self.angles.index(angle)
+        dims = [axis_size(full[i]).known or 0 for i in channel_axes(layout)]
+        channels = np.arange(int(np.prod(dims))).reshape(dims)
+        spread = np.broadcast_to(channels, cells.shape)
+        return _elementwise(lambda cell, c: _with_angle(cell, index, int(c)), cells, spread)
+
+    def _concat(self, node: ir.Node, view: View) -> Cells:
+        place = integer(node, "axis", 0) % view.rank
+        parts = []
+        for value in node.inputs:
+            sizes = None if value is None else self._facts.sizes(value)
+            if value is None or sizes is None or sizes[place].known is None:
+                raise NotLinearError
+            layout = _with_channels(view.layout, place, sizes[place].count)
+            cells = self.cells(View(value, layout))
+            parts.append(_with_axis(cells, layout, place))
+        joined = np.concatenate(parts, _channel_index(view.layout, place))
+        return joined.reshape(channel_dims(view.layout))
+
+    def _slice(self, node: ir.Node, view: View) -> Cells:
+        source = node.inputs[0]
+        sizes = None if source is None else self._facts.sizes(source)
+        cuts = None if sizes is None else slice_ranges(self._facts.constants, node, sizes)
+        if source is None or sizes is None or cuts is None or len(cuts) != 1:
+            raise NotLinearError
+        ((place, rows),) = cuts.items()
+        return self._taken(view, source, place, sizes[place], np.asarray(rows))
+
+    def _split(self, node: ir.Node, view: View) -> Cells:
+        source = node.inputs[0]
+        sizes = None if source is None else self._facts.sizes(source)
+        if source is None or sizes is None:
+            raise NotLinearError
+        place = integer(node, "axis", 0) % view.rank
+        parts = [self._facts.sizes(value) for value in node.outputs]
+        lengths = [None if part is None else part[place].known for part in parts]
+        if any(length is None for length in lengths):
+            raise NotLinearError
+        index = node.outputs.index(view.value)
+        start = sum(length or 0 for length in lengths[:index])
+        rows = np.arange(start, start + (lengths[index] or 0))
+        return self._taken(view, source, place, sizes[place], rows)
+
+    def _gather(self, node: ir.Node, view: View) -> Cells:
+        source = node.inputs[0]
+        rows = self._facts.constants.array(node.inputs[1])
+        sizes = None if source is None else self._facts.sizes(source)
+        if source is None or sizes is None or rows is None or rows.ndim > 1:
+            raise NotLinearError
+        place = integer(node, "axis", 0) % len(sizes)
+        layout = view.layout
+        if rows.ndim == 0:
+            layout = (*layout[:place], (), *layout[place:])
+        taken = View(view.value, layout)
+        cells = self._taken(taken, source, place, sizes[place], rows.reshape(-1))
+        return cells.reshape(channel_dims(view.layout))
+
+    def _taken(
+        self, view: View, source: ir.Value, place: int, size: Size, rows: npt.NDArray[Any]
+    ) -> Cells:
+        """Some channels of an axis; an axis that is cut must be one of channels."""
+        if size.known is None or set(labels(view.layout[place])) - {CHANNEL}:
+            raise NotLinearError
+        layout = _with_channels(view.layout, place, size.known)
+        before = View(source, layout)
+        if not self._facts.fits(before):
+            raise NotLinearError
+        cells = _with_axis(self.cells(before), layout, place)
+        taken = np.take(cells, rows, _channel_index(layout, place))
+        return taken.reshape(channel_dims(view.layout))
+
+
+Handler: TypeAlias = Callable[[Channels, ir.Node, View], Cells]
+_RULES: Final[dict[str, Handler]] = {
+    "Add": Channels._sum,
+    "Sub": Channels._sum,
+    "Neg": Channels._negation,
+    "Mul": Channels._product,
+    "Div": Channels._product,
+    "Concat": Channels._concat,
+    "Slice": Channels._slice,
+    "Split": Channels._split,
+    "Gather": Channels._gather,
+}
+
+
+def channel_axes(layout: Layout) -> list[int]:
+    """Axes that hold channels; each must hold nothing else."""
+    axes = [i for i, factors in enumerate(layout) if CHANNEL in labels(factors)]
+    if any(set(labels(layout[i])) != {CHANNEL} for i in axes):
+        raise NotLinearError
+    return axes
+
+
+def channel_dims(layout: Layout) -> list[int]:
+    dims = [axis_size(layout[i]).known for i in channel_axes(layout)]
+    if any(dim is None for dim in dims):
+        raise NotLinearError
+    return [dim or 0 for dim in dims]
+
+
+def _with_channels(layout: Layout, place: int, size: int) -> Layout:
+    axis: Axis = () if size == 1 else (Factor(CHANNEL, Size(size)),)
+    return (*layout[:place], axis, *layout[place + 1 :])
+
+
+def _channel_index(layout: Layout, place: int) -> int:
+    """Position of a tensor axis among the axes of its cells."""
+    return sum(axis < place for axis in channel_axes(layout))
+
+
+def _with_axis(cells: Cells, layout: Layout, place: int) -> Cells:
+    """Cells with an axis of length one for a tensor axis of size one."""
+    return cells if layout[place] else np.expand_dims(cells, _channel_index(layout, place))
+
+
+def _elementwise(function: Callable[[Any, Any], Cell], left: Cells, right: Cells) -> Cells:
+    if left.shape != right.shape:
+        raise NotLinearError
+    result = np.empty(left.shape, object)
+    for index in np.ndindex(left.shape):
+        result[index] = function(left[index], right[index])
+    return result
+
+
+def _times(cell: Cell, number: float) -> Cell:
+    return tuple(dataclasses.replace(term, number=term.number * float(number)) for term in cell)
+
+
+def _scaled(cells: Cells, number: float) -> Cells:
+    return _elementwise(_times, cells, np.full(cells.shape, number))
+
+
+def _with_angle(cell: Cell, index: int, channel: int) -> Cell:
+    return tuple(
+        dataclasses.replace(term, angles=(*term.angles, (index, channel))) for term in cell
+    )

@@ -1,0 +1,198 @@
+"""Rotary embedding written out: the sums of `channels` that are rotations of pairs.
+
+    y[c] = cos[c] * x[c] -+ sin[c] * x[partner(c)]       on the first R channels
+    y[c] = x[c]                                          on the rest
+
+    half           partner(c) = c + R/2 or c - R/2
+    interleaved    partner(c) = c + 1 or c - 1
+
+The first of a pair takes minus; where a graph has it the other way round, sin is negated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from qkexport.match import recipe as r
+from qkexport.match.facts import Facts, View, is_op, producer
+from qkexport.match.layout import CHANNEL, Layout, extent
+from qkexport.match.rotary.channels import (
+    LINEAR,
+    Cell,
+    Cells,
+    Channels,
+    NotLinearError,
+    Term,
+    channel_axes,
+    channel_dims,
+)
+from qkexport.match.rotary.rotation import Rotation, arranged_cache
+from qkexport.match.sizes import ONE, Size
+
+_MAX_REGION: Final = 64  # values between a rotation's result and its source; the longest seen is 24
+
+
+@dataclasses.dataclass(frozen=True)
+class _Angle:
+    """Angles from one tensor, one column a channel or one a pair.
+
+    Attributes:
+        index: Which of `Channels.angles`.
+        width: Number of columns the tensor must have.
+    """
+
+    index: int
+    width: int
+
+
+def written_rotation(facts: Facts, view: View) -> Rotation | None:
+    """Tries every value that could be the source, nearest first."""
+    if producer(view.value, "Add", "Sub", "Concat") is None:
+        return None
+    if extent(view.layout, CHANNEL).known is None:
+        return None
+    for source in _candidates(facts, view.value):
+        try:
+            rotation = _rotation_of(facts, view, source)
+        except NotLinearError:
+            continue
+        if rotation is not None:
+            return rotation
+    return None
+
+
+def _candidates(facts: Facts, value: ir.Value) -> list[ir.Value]:
+    """Values that more than one branch of the linear region before `value` starts from."""
+    uses: dict[ir.Value, int] = {}
+    pending, seen = [value], {value}
+    while pending and len(seen) < _MAX_REGION:
+        node = pending.pop().producer()
+        if node is None or not is_op(node, *LINEAR):
+            continue
+        for item in _data_inputs(node):
+            uses[item] = uses.get(item, 0) + (2 if node.op_type == "Split" else 1)
+            if item not in seen:
+                seen.add(item)
+                pending.append(item)
+    shared = [item for item, count in uses.items() if count > 1]
+    return sorted(shared, key=lambda item: -_position(facts, item))
+
+
+def _data_inputs(node: ir.Node) -> Iterator[ir.Value]:
+    count = 1 if node.op_type in ("Slice", "Split", "Gather", "Reshape", "Squeeze") else None
+    for item in node.inputs[:count]:
+        if item is not None and item.const_value is None:
+            yield item
+
+
+def _position(facts: Facts, value: ir.Value) -> int:
+    node = value.producer()
+    return -1 if node is None else facts.order[node]
+
+
+def _rotation_of(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
+    channels = Channels(facts, source)
+    cells = _in_channel_order(channels.cells(view), view.layout)
+    layout = channels.source_layout
+    if layout is None or not _same_but_channels(layout, view.layout, len(cells)):
+        return None
+    turn = _turn(cells)
+    if turn is None:
+        return None
+    rotary_dim, interleaved, sign, cos, sin = turn
+    recipes = [_cache(channels.angles[angle.index]) for angle in (cos, sin)]
+    if recipes[0] is None or recipes[1] is None:
+        return None
+    widths = [extent(channels.angles[angle.index].layout, CHANNEL).known for angle in (cos, sin)]
+    if widths != [cos.width, sin.width] or cos.width != sin.width:
+        return None
+    sin_recipe = recipes[1] if sign > 0 else r.negative(recipes[1])
+    before = View(source, _numbered(layout))
+    return Rotation(before, recipes[0], sin_recipe, rotary_dim, interleaved)
+
+
+def _in_channel_order(cells: Cells, layout: Layout) -> list[Cell]:
+    """The cells by logical channel, whatever axes the channels are spread over."""
+    digits = [factor for i in channel_axes(layout) for factor in layout[i]]
+    split = cells.reshape([factor.size.count for factor in digits])
+    order = sorted(range(len(digits)), key=lambda i: -digits[i].stride.count)
+    return list(split.transpose(order).reshape(-1))
+
+
+def _same_but_channels(source: Layout, result: Layout, count: int) -> bool:
+    def rest(layout: Layout) -> list[tuple[str, Size, Size]]:
+        digits = [factor for factors in layout for factor in factors if factor.label != CHANNEL]
+        return sorted(((f.label, f.size, f.stride) for f in digits), key=str)
+
+    return rest(source) == rest(result) and int(np.prod(channel_dims(source))) == count
+
+
+def _numbered(layout: Layout) -> Layout:
+    """The layout with channels counted row-major, which is how the cells counted them."""
+    stride, axes = ONE, list(layout)
+    for place in reversed(channel_axes(layout)):
+        factor = axes[place][0]
+        size = Size(int(np.prod([f.size.count for f in axes[place]])))
+        axes[place] = (dataclasses.replace(factor, size=size, stride=stride),)
+        stride = stride * size
+    return tuple(axes)
+
+
+def _turn(cells: Sequence[Cell]) -> tuple[int, bool, int, _Angle, _Angle] | None:
+    """(R, interleaved, sign of sin, cos, sin) of cells that are a rotation."""
+    turning = [len(cell) > 1 for cell in cells]
+    rotary_dim = sum(turning)
+    if rotary_dim < 2 or rotary_dim % 2 or not all(turning[:rotary_dim]):
+        return None
+    if any(cell != (Term(c),) for c, cell in enumerate(cells) if c >= rotary_dim):
+        return None
+    for interleaved in (False, True):
+        parts = [_parts(cell, c, rotary_dim, interleaved) for c, cell in enumerate(cells[:rotary_dim])]
+        found = [part for part in parts if part is not None]
+        signs = {sign for _, _, sign in found}
+        if len(found) != len(parts) or len(signs) != 1:
+            continue
+        cos = _angle([cos for cos, _, _ in found], rotary_dim, interleaved)
+        sin = _angle([sin for _, sin, _ in found], rotary_dim, interleaved)
+        if cos is not None and sin is not None:
+            return rotary_dim, interleaved, signs.pop(), cos, sin
+    return None
+
+
+def _parts(
+    cell: Cell, channel: int, rotary_dim: int, interleaved: bool
+) -> tuple[tuple[int, int], tuple[int, int], int] | None:
+    """(cos, sin, sign) of one channel; sign is +1 where it is the operator's own."""
+    half = rotary_dim // 2
+    first = channel % 2 == 0 if interleaved else channel < half
+    step = 1 if interleaved else half
+    partner = channel + step if first else channel - step
+    terms = {term.channel: term for term in cell}
+    if len(cell) != 2 or set(terms) != {channel, partner}:
+        return None
+    own, other = terms[channel], terms[partner]
+    if own.number != 1.0 or abs(other.number) != 1.0:
+        return None
+    if len(own.angles) != 1 or len(other.angles) != 1:
+        return None
+    return own.angles[0], other.angles[0], int(other.number) * (-1 if first else 1)
+
+
+def _angle(found: Sequence[tuple[int, int]], rotary_dim: int, interleaved: bool) -> _Angle | None:
+    if len({index for index, _ in found}) != 1:
+        return None
+    columns = [column for _, column in found]
+    half = rotary_dim // 2
+    if columns == list(range(rotary_dim)):
+        return _Angle(found[0][0], rotary_dim)
+    paired = [c // 2 if interleaved else c % half for c in range(rotary_dim)]
+    return _Angle(found[0][0], half) if columns == paired else None
+
+
+def _cache(angle: View) -> r.Recipe | None:
+    return arranged_cache(r.Source(angle.value), angle.layout)
