@@ -14,7 +14,7 @@ import onnx_ir as ir
 # Nodes that only move elements: ONNX Runtime has these for bfloat16.
 _MOVERS: Final = frozenset(
     {
-        "Cast", "CastLike", "Concat", "Constant", "Expand", "Gather", "Identity", "Reshape",
+        "Cast", "CastLike", "Concat", "Constant", "Gather", "Identity", "Reshape",
         "Shape", "Size", "Squeeze", "Transpose", "Unsqueeze", "Flatten",
     }
 )  # fmt: skip
