@@ -1,0 +1,50 @@
+"""Evaluates an ONNX model in PyTorch, rounding as PyTorch does: the baseline of an .onnx file."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+
+from qkexport.interpret import Interpreter
+from qkexport.oracle.graph import model_inputs, tensor_info
+from qkexport.run.inputs import checked_inputs
+from qkexport.run.runner import Tensors
+from qkexport.run.torch_runner import TORCH
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class OnnxTorchRunner:
+    """An ONNX graph interpreted by PyTorch in the types it names; see `Runner`.
+
+    Args:
+        model: The model; not changed, its weights not copied.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.backend = TORCH
+        self.notes: tuple[str, ...] = ("ONNX graph interpreted by PyTorch",)
+        self._interpreter = Interpreter(model, exact=False)
+        self.inputs = model_inputs(model)
+        self.outputs = tuple(map(tensor_info, model.graph.outputs))
+
+    def run(self, inputs: Tensors) -> dict[str, torch.Tensor]:
+        """Evaluates the model; see `Runner.run`."""
+        return self._interpreter.run(checked_inputs(self.backend, self.inputs, inputs))
+
+    def close(self) -> None:
+        """Frees nothing: the model is the caller's."""
+
+    def __enter__(self) -> OnnxTorchRunner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
