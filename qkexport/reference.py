@@ -27,6 +27,7 @@ from qkexport.spec import (
 )
 
 _DTYPES: Final = {
+    torch.float64: DType.FLOAT32,  # of an oracle, which computes a float32 model without rounding
     torch.float32: DType.FLOAT32,
     torch.float16: DType.FLOAT16,
     torch.bfloat16: DType.BFLOAT16,
