@@ -142,7 +142,8 @@ def with_traced_sizes(domain: ModelDomain, shapes: Mapping[str, tuple[int, ...]]
         if len(shape) != len(expected) or any(map(_differ, shape, expected)):
             message = f"Input {name} must be {list(expected)}, got {list(shape)}."
             raise UsageError(message)
-        traced |= {dim: size for dim, size in zip(expected, shape, strict=True) if isinstance(dim, str)}
+        pairs = zip(expected, shape, strict=True)
+        traced |= {dim: size for dim, size in pairs if isinstance(dim, str)}
     symbols = {
         symbol: dataclasses.replace(span, traced=traced.get(symbol, span.traced))
         for symbol, span in domain.symbols.items()
@@ -163,7 +164,7 @@ def _size_range(span: Any, node: Any) -> SizeRange:
     traced = int(node.hint) if node.has_hint() else None
     if span is None:
         return SizeRange(traced=traced)
-    maximum = int(span.upper) if span.upper.is_number and span.upper.is_finite else None
+    maximum = int(span.upper) if span.upper.is_Integer else None  # else an infinity
     return SizeRange(max(1, int(span.lower)), maximum, traced)
 
 

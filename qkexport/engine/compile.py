@@ -1,0 +1,156 @@
+"""From a prepared model to the bytes of an engine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from qkexport.engine.bindings import Bindings, Flavour
+from qkexport.engine.config import make_config
+from qkexport.engine.diagnose import build_error
+from qkexport.engine.logger import LOG, Messages, listening, shared_logger
+from qkexport.engine.network import parse_network, refuse_dropped
+from qkexport.engine.options import BuildOptions
+from qkexport.engine.plugin_library import load_plugin_library
+from qkexport.engine.progress import Cancellation, Progress, make_monitor
+from qkexport.engine.timing_cache import TimingCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import tensorrt as trt
+
+# After Ctrl-C TensorRT gets this long to reach a step at which it can stop. Compiling one graph is
+# a single step that can take longer: then the build is left behind and its result thrown away.
+_GRACE_SECONDS: Final = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDescription:
+    """An input or output of the engine; unknown dimensions are -1."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """An engine in memory.
+
+    Attributes:
+        plan: Its bytes, as a buffer that TensorRT owns.
+        inputs: What it takes.
+        outputs: What it returns.
+        num_layers: Layers of the network it was built from.
+    """
+
+    plan: trt.IHostMemory
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+    num_layers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One engine to be built.
+
+    Attributes:
+        flavour: Which TensorRT.
+        model: The file that TensorRT parses.
+        options: Profiles complete, targets resolved.
+        plugin: Library to load first.
+    """
+
+    flavour: Flavour
+    model: Path
+    options: BuildOptions
+    plugin: Path | None = None
+
+
+def compile_engine(bindings: Bindings, job: Job, progress: Progress) -> Compiled:
+    """Builds an engine; Ctrl-C ends it.
+
+    TensorRT works on a thread of its own, because a signal only reaches Python on the main
+    thread, and only between two of its own instructions.
+
+    Raises:
+        BuildError: TensorRT refuses the model or drops part of it.
+        KeyboardInterrupt: The user stopped the build.
+    """
+    cancellation = Cancellation()
+    outcome: list[Compiled | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(_compile(bindings, job, progress, cancellation))
+        except BaseException as error:  # raised again on the caller's thread
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, name="qkexport-build", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        cancellation.request()
+        with contextlib.suppress(KeyboardInterrupt):
+            thread.join(_GRACE_SECONDS)
+        raise
+    result = outcome[0]
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _compile(
+    bindings: Bindings, job: Job, progress: Progress, cancellation: Cancellation
+) -> Compiled:
+    with listening() as messages:
+        return _build(bindings, job, messages, make_monitor(bindings, progress, cancellation))
+
+
+def _build(
+    bindings: Bindings, job: Job, messages: Messages, monitor: trt.IProgressMonitor
+) -> Compiled:
+    logger = shared_logger(bindings)
+    builder = bindings.Builder(logger)
+    if job.plugin is not None:
+        load_plugin_library(bindings, builder, job.plugin)
+    network = parse_network(bindings, builder, logger, job.model, messages)
+    config = make_config(bindings, job.flavour, builder, network, job.options)
+    config.progress_monitor = monitor
+    cache = TimingCache.load(job, bindings.__version__, config)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        said = messages.lasting_errors or messages.errors
+        raise build_error(job.model.name, f"must be built by {job.flavour}", said)
+    refuse_dropped(job.model.name, messages)
+    for text in messages.lasting_errors:
+        LOG.warning("the build went on after an error: %s", text)
+    cache.save(config)
+    return Compiled(
+        plan,
+        _describe(network.get_input, network.num_inputs),
+        _describe(network.get_output, network.num_outputs),
+        network.num_layers,
+    )
+
+
+def _describe(get: Callable[[int], trt.ITensor], count: int) -> tuple[TensorDescription, ...]:
+    tensors = [get(index) for index in range(count)]
+    return tuple(
+        TensorDescription(tensor.name, dtype_name(tensor.dtype), tuple(tensor.shape))
+        for tensor in tensors
+    )
+
+
+_DTYPES: Final = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
+
+
+def dtype_name(dtype: trt.DataType) -> str:
+    """A TensorRT type as numpy and ONNX call it."""
+    name = str(dtype.name)
+    return _DTYPES.get(name, name.lower())

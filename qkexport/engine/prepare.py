@@ -1,0 +1,123 @@
+"""The file that TensorRT parses: the given one, or a copy of it lowered for the runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qkexport.domain import ModelDomain, onnx_domain
+from qkexport.engine.bindings import Flavour
+from qkexport.engine.model_check import check_model
+from qkexport.engine.options import AttentionChoice
+from qkexport.errors import LoadError
+from qkexport.spec import OP_DOMAIN, OP_TYPE, OP_VERSION
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A model as TensorRT will read it.
+
+    Attributes:
+        path: The file.
+        domain: Its inputs.
+        attention: Who computes the attention; None when the model has no QKNormAttention.
+        num_attentions: How many nodes of it the given model has.
+    """
+
+    path: Path
+    domain: ModelDomain
+    attention: AttentionChoice | None
+    num_attentions: int
+
+    @property
+    def op_version(self) -> int | None:
+        return OP_VERSION if self.num_attentions else None
+
+
+def read_model(path: Path) -> ir.Model:
+    """Loads the graph; external data stays on disk.
+
+    Raises:
+        LoadError: The file is missing or is no ONNX model.
+    """
+    import onnx_ir as ir
+
+    if not path.is_file():
+        raise LoadError(f"Model must be an existing file, got {path}.")
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise LoadError(f"Model {path.name} must be an ONNX file, got {reason}.") from error
+    _check_external_data(model, path)
+    return model
+
+
+def count_attentions(model: ir.Model) -> int:
+    """QKNormAttention nodes in the graph and its subgraphs."""
+    return sum(
+        node.domain == OP_DOMAIN and node.op_type == OP_TYPE for node in model.graph.all_nodes()
+    )
+
+
+def prepare(
+    model: ir.Model, path: Path, flavour: Flavour, attention: AttentionChoice, folder: Path
+) -> Prepared:
+    """Lowers a model to what the runtime needs, if it is not that already.
+
+    Args:
+        model: What `read_model` gave for `path`.
+        path: Used as it is when there is nothing to lower.
+        flavour: Which TensorRT.
+        attention: `plugin` or `native`.
+        folder: For a lowered copy.
+
+    Raises:
+        UnsupportedModelError: The model holds what TensorRT would ignore, or cannot be lowered.
+    """
+    domain = onnx_domain(model)
+    count = count_attentions(model)
+    if count:
+        from qkexport.export import to_form
+
+        form = "fused" if attention is AttentionChoice.PLUGIN else "native"
+        model = to_form(model, form, runtime="tensorrt")
+        path = _save_copy(model, folder / path.name)
+    check_model(model, flavour)
+    return Prepared(path, domain, attention if count else None, count)
+
+
+def _save_copy(model: ir.Model, path: Path) -> Path:
+    """Writes the graph; weights that lie in files are linked, not copied."""
+    import onnx_ir as ir
+
+    for file in external_files(model):
+        link = path.with_name(file.name)
+        if not link.exists():
+            link.symlink_to(file)
+    ir.save(model, path)
+    return path
+
+
+def external_files(model: ir.Model) -> list[Path]:
+    """Files that hold weights of the model, each once."""
+    import onnx_ir as ir
+
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    files = {
+        Path(tensor.path).absolute(): None
+        for tensor in tensors
+        if isinstance(tensor, ir.ExternalTensor)
+    }
+    return list(files)
+
+
+def _check_external_data(model: ir.Model, path: Path) -> None:
+    for file in external_files(model):
+        if not file.is_file():
+            message = f"Model {path.name} needs its external data, got no file {file}."
+            raise LoadError(message, hint="copy the data file along with the model.")

@@ -1,0 +1,74 @@
+"""Files that are whole or not there, whatever happens to the process that writes them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_TEMPORARY: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.partial")
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def write_whole(path: Path, parts: Iterable[Buffer]) -> None:
+    """Writes a file beside its place, then moves it there in one step.
+
+    What a killed writer left behind is removed by the next one.
+
+    Args:
+        path: Replaced if it exists; its folder is made.
+        parts: Contents, written one after the other without a copy.
+    """
+    with writing(path) as temporary, temporary.open("wb") as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` when the block ends well, and goes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Removes temporary files of `path` whose writer is no longer alive."""
+    for candidate in path.parent.glob(f".{path.name}.*.partial"):
+        match = _TEMPORARY.fullmatch(candidate.name)
+        if match and match["name"] == path.name and not _alive(int(match["pid"])):
+            candidate.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sha256_of(*paths: Path) -> str:
+    """Digest of the contents of files, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,140 @@
+"""`model.engine.json`: what an engine was built from, for whom and how, beside the engine.
+
+TensorRT refuses an engine of another version or GPU with obscure words, or worse. The manifest
+says these things first, and a loader checks them before TensorRT sees a byte of the engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from qkexport.errors import LoadError
+
+SCHEMA_VERSION: Final = 1
+_DIGEST: Final = "manifest_sha256"
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRecord:
+    """A file by name and contents."""
+
+    path: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRecord:
+    """An input or output of the engine; unknown dimensions are -1."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What is known about one engine.
+
+    Attributes:
+        engine: The engine file, by name, in the folder of the manifest.
+        onnx: The model it was built from; the digest covers its external data.
+        plugin: The plugin library it needs, or None.
+        op_version: Version of QKNormAttention in the model; None when it has none.
+        attention: `plugin` or `native`; None without QKNormAttention.
+        runtime: `tensorrt` or `tensorrt-rtx`.
+        version: Of the runtime.
+        targets: Compute capabilities that the engine runs on.
+        profiles: Minimum, optimum and maximum shape by input name, for each profile.
+        precision: Types of the floating-point inputs and outputs; TensorRT is strongly typed.
+        inputs: What the engine takes.
+        outputs: What it returns.
+        options: Build options.
+        parity: How far the engine was proven: `BUILT`, `RAN` or `MATCHED`, and why no further.
+        created_by: Version of qkexport.
+    """
+
+    engine: FileRecord
+    onnx: FileRecord
+    plugin: FileRecord | None
+    op_version: int | None
+    attention: str | None
+    runtime: str
+    version: str
+    targets: tuple[str, ...]
+    profiles: tuple[dict[str, tuple[tuple[int, ...], ...]], ...]
+    precision: tuple[str, ...]
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    options: dict[str, Any]
+    parity: dict[str, str]
+    created_by: str
+
+    def to_document(self) -> dict[str, Any]:
+        """The manifest as JSON, with a digest over everything else in it."""
+        document = {"schema_version": SCHEMA_VERSION, **json.loads(_canonical(self))}
+        return {**document, _DIGEST: _digest(document)}
+
+
+def manifest_path(engine: Path) -> Path:
+    """Where the manifest of an engine lies."""
+    return engine.with_name(f"{engine.name}.json")
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The contents of the manifest file."""
+    return json.dumps(manifest.to_document(), indent=2) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Reads a manifest.
+
+    Raises:
+        LoadError: The file is missing, is no manifest, or was changed after it was written.
+    """
+    if not path.is_file():
+        message = f"Engine must have its manifest beside it, got no file {path}."
+        raise LoadError(message, hint="copy it along with the engine, or build again.")
+    try:
+        document = json.loads(path.read_text())
+        written = document.pop(_DIGEST)
+        manifest = _from_document(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"Manifest {path.name} must be one that qkexport build wrote, got {error!r}."
+        raise LoadError(message, hint="build the engine again.") from error
+    if written != _digest(document):
+        message = f"Manifest {path.name} must be as it was written, got another digest."
+        raise LoadError(message, hint="restore it, or build the engine again.")
+    return manifest
+
+
+def _canonical(value: Any) -> str:
+    fields = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(_canonical(document).encode()).hexdigest()
+
+
+def _from_document(document: dict[str, Any]) -> Manifest:
+    fields = dict(document)
+    version = fields.pop("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"schema version {version}, this qkexport reads {SCHEMA_VERSION}")
+    for name in ("engine", "onnx", "plugin"):
+        fields[name] = FileRecord(**fields[name]) if fields[name] is not None else None
+    for name in ("inputs", "outputs"):
+        fields[name] = tuple(
+            TensorRecord(item["name"], item["dtype"], tuple(item["shape"])) for item in fields[name]
+        )
+    fields["profiles"] = tuple(
+        {key: tuple(map(tuple, shapes)) for key, shapes in profile.items()}
+        for profile in fields["profiles"]
+    )
+    for name in ("targets", "precision"):
+        fields[name] = tuple(fields[name])
+    return Manifest(**fields)
