@@ -1,0 +1,11 @@
+// QKNormAttention as ONNX Runtime registers it: one operator name, a registration for each T.
+#pragma once
+
+#include <onnxruntime_c_api.h>
+
+namespace qkexport::ort {
+
+// Null past the last registration.
+const OrtCustomOp* attention_op(int index);
+
+}  // namespace qkexport::ort

@@ -1,0 +1,52 @@
+#include "infer_shapes.h"
+
+#include "attribute_readers.h"
+#include "ort_api.h"
+#include "qkexport/op/check_signature.h"
+#include "qkexport/op/fill_params.h"
+#include "tensor_types.h"
+
+namespace qkexport::ort {
+namespace {
+
+op::TensorType inferred_type(const OrtShapeInferContext* context, size_t position) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  check(api().ShapeInferContext_GetInputTypeShape(context, position, &info));
+  return info == nullptr ? op::TensorType{} : tensor_type(info, false);
+}
+
+void set_output(OrtShapeInferContext* context, size_t index, const op::TensorType& query,
+                const op::Shape& shape) {
+  OrtTensorTypeAndShapeInfo* raw = nullptr;
+  check(api().CreateTensorTypeAndShapeInfo(&raw));
+  const ShapeInfo info(raw);
+  check(api().SetTensorElementType(raw, onnx_type(query.type)));
+  check(api().SetDimensions(raw, shape.data(), shape.size()));
+  check(api().ShapeInferContext_SetOutputTypeShape(context, index, raw));
+}
+
+}  // namespace
+
+void infer_shapes(OrtShapeInferContext* context) {
+  const InferenceAttributes attributes(context);
+  size_t inputs = 0;
+  check(api().ShapeInferContext_GetInputCount(context, &inputs));
+  op::Signature signature = {};
+  signature.spec = op::read_spec(attributes);
+  const op::InputPositions positions =
+      op::input_positions(read_or_empty(attributes, "input_roles"), inputs);
+  for (const op::Input input : {op::kQuery, op::kKey, op::kValue, op::kPastKey}) {
+    if (positions[input] == op::kAbsent) continue;
+    signature.inputs[input] = inferred_type(context, positions[input]);
+  }
+  if (!signature.projections_shaped()) return;
+  for (const op::Input input : {op::kQuery, op::kKey, op::kValue}) {
+    op::check_projection(signature, input);
+  }
+  const auto shapes = op::output_shapes(signature);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    set_output(context, i, signature.inputs[op::kQuery], shapes[i]);
+  }
+}
+
+}  // namespace qkexport::ort
