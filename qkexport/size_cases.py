@@ -28,15 +28,18 @@ def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
     not tie.
     """
     traced = {symbol: _traced(domain, symbol) for symbol in domain.symbols}
-    rules: dict[str, tuple[Callable[[int], int], ...]] = {
-        "traced": (lambda size: size,),
-        "one": (lambda _: 1,),
-        "odd": (_odd_multiple, lambda size: 2 * size, lambda size: size + 1),
+    tried = {
+        "traced": [traced],
+        "one": [_changed(domain, traced, lambda _: 1)],
+        "odd": [
+            _odd_sizes(domain, _changed(domain, traced, _larger)),
+            _changed(domain, traced, lambda size: 2 * size),
+            _changed(domain, traced, lambda size: size + 1),
+        ],
     }
     cases: list[SizeCase] = []
     seen: list[Mapping[str, int]] = []
-    for label, changes in rules.items():
-        candidates = [_changed(domain, traced, change) for change in changes]
+    for label, candidates in tried.items():
         fresh = tuple(sizes for sizes in candidates if sizes not in seen)
         seen.extend(fresh)
         if fresh:
@@ -44,8 +47,16 @@ def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
     return tuple(cases)
 
 
-def _odd_multiple(size: int) -> int:
-    return 3 * size if size <= _LARGE else size // 2 + 1
+def _larger(size: int) -> int:
+    return 3 * size if size <= _LARGE else size // 2
+
+
+def _odd_sizes(domain: ModelDomain, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    return {symbol: _odd(domain.symbols[symbol], size) for symbol, size in sizes.items()}
+
+
+def _odd(span: SizeRange, size: int) -> int:
+    return next((near for near in (size | 1, size - 1) if span.clamp(near) == near), size)
 
 
 def _changed(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _LOG: Final = logging.getLogger(__name__)
+_EXPORTERS: Final = ("torch.onnx", "torch.export", "torch.fx", "onnxscript")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +90,13 @@ def _export(source: TorchSource) -> ExportedProgram:
     except Exception as error:
         message = f"Model {source.name} must be exportable by torch.export, got {_reason(error)}."
         hint = "rewrite what it names, or make the dimension static. --debug shows the trace."
-        raise UnsupportedModelError(message, hint=hint) from error
+        raise UnsupportedModelError(message, note=_place(error), hint=hint) from error
 
 
 def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.Model:
     import torch
+
+    from qkexport.torch_op import onnx_translation_table
 
     try:
         with exporter_noise_logged(), torch.no_grad():
@@ -101,7 +106,7 @@ def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.
                 dynamo=True,
                 opset_version=opset,
                 dynamic_shapes=_axis_names(source.dynamic_shapes),
-                custom_translation_table=_translation_table(),
+                custom_translation_table=dict(onnx_translation_table()),
                 verbose=False,
             )
     except Exception as error:
@@ -116,12 +121,6 @@ def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.
         message = f"Model {source.name} must fit opset {opset}, got operators of {reached}."
         raise UnsupportedModelError(message, hint=f"convert with --opset {reached}.")
     return model
-
-
-def _translation_table() -> dict[Any, Any]:
-    from qkexport.torch_op import onnx_translation_table
-
-    return dict(onnx_translation_table())
 
 
 def _axis_names(shapes: Any) -> Any:
@@ -143,12 +142,23 @@ def _reason(error: Exception) -> str:
     return f"{type(cause).__name__}: {text}"
 
 
+def _place(error: Exception) -> str | None:
+    """Where in the model's own code torch stopped, from the trace that its message quotes."""
+    found = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
+    own = [place for place in found if "site-packages" not in place[0]]
+    return "it stopped at {}:{}, in {}.".format(*own[-1]) if own else None
+
+
 @contextlib.contextmanager
 def exporter_noise_logged() -> Iterator[None]:
-    """Sends what torch warns about while exporting to the debug log instead of the terminal."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    """Sends what torch warns about and prints while exporting to the debug log."""
+    loggers = [logging.getLogger(name) for name in _EXPORTERS]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(record=True) as caught:
+    printed = io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(printed))
+        stack.enter_context(contextlib.redirect_stderr(printed))
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         if not _LOG.isEnabledFor(logging.DEBUG):
             for logger in loggers:
@@ -158,5 +168,7 @@ def exporter_noise_logged() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-            for warning in caught:
+            for warning in caught or ():
                 _LOG.debug("%s: %s", warning.category.__name__, warning.message)
+            for line in printed.getvalue().splitlines():
+                _LOG.debug("%s", line)

@@ -12,7 +12,7 @@ import click
 
 from qkexport._version import __version__
 
-COMMANDS: Final = ("convert", "inspect")
+COMMANDS: Final = ("convert", "inspect", "build")
 
 
 class Command(click.Command):

@@ -49,7 +49,7 @@ def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[No
 def _spinner() -> Iterator[logging.Handler]:
     from rich.console import Console
 
-    with Console(stderr=True, markup=False).status("starting") as status:
+    with Console(file=sys.stderr, markup=False).status("starting") as status:
         yield _StatusHandler(status)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from qkexport.verify import Verification, VerifiedCase
+    from qkexport.verification import Verification, VerifiedCase
 
 
 def print_verification(verification: Verification, console: Console) -> None:

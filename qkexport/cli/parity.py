@@ -1,0 +1,165 @@
+"""`qkexport parity`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qkexport.cli.command import Command
+from qkexport.cli.outcome import Outcome
+from qkexport.errors import UsageError
+from qkexport.input_options import InputSpec, read_inputs
+
+
+@click.command("parity", cls=Command)
+@click.argument("reference", required=False)
+@click.argument("candidates", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME[,NAME]",
+    help="torch, ort, ort-stock, plugin, tensorrt or tensorrt-rtx; default: as the file can run.",
+)
+@click.option(
+    "--require", multiple=True, metavar="NAME[,NAME]", help="Backends that must be here; exit 3."
+)
+@click.option("--suite", type=click.Choice(["quick", "full"]), help="Inputs to try: quick.")
+@click.option(
+    "--inputs", "file", type=click.Path(path_type=Path), help="Inputs to try, .npz or .pt."
+)
+@click.option(
+    "--input",
+    "specs",
+    multiple=True,
+    metavar="NAME=SHAPE[:DTYPE]",
+    help="An input to trace a PyTorch reference with, as in ids=2,16:int64.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the suite's inputs.")
+@click.option("--rtol", type=float, help="Replaces the derived tolerance, relative part.")
+@click.option("--atol", type=float, help="Replaces the derived tolerance, absolute part.")
+@click.option(
+    "--map",
+    "renamed",
+    multiple=True,
+    metavar="CANDIDATE=REFERENCE",
+    help="A tensor that has another name in the candidate.",
+)
+@click.option(
+    "--allow-constant",
+    multiple=True,
+    metavar="OUTPUT",
+    help="An output that may be constant, empty or not finite in every case.",
+)
+@click.option("--ignore-extra", multiple=True, metavar="OUTPUT", help="Only in the candidate.")
+@click.option("--ignore-missing", multiple=True, metavar="OUTPUT", help="Only in the reference.")
+@click.option("--logits", multiple=True, metavar="OUTPUT", help="Compare its argmax too.")
+@click.option(
+    "--failures",
+    type=click.Path(path_type=Path),
+    default=Path("parity-failures"),
+    show_default=True,
+    help="Folder where failing inputs are saved.",
+)
+@click.option("--replay", type=click.Path(path_type=Path), help="Run a saved failing input again.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write .html, .json, .xml (JUnit) or .md.",
+)
+@click.option("--allow-pickle", is_flag=True, help="Unpickle REFERENCE; this can run any code.")
+def command(
+    reference: str | None,
+    candidates: tuple[Path, ...],
+    reports: tuple[Path, ...],
+    replay: Path | None,
+    **options: Any,
+) -> Outcome:
+    """Prove that every CANDIDATE computes what REFERENCE computes.
+
+    REFERENCE is what `convert` takes, or an .onnx file; a CANDIDATE is an .onnx file. All run on
+    the same inputs; a candidate may err by twice what PyTorch errs in its type, plus a floor,
+    against the same model in float64.
+
+    \b
+    qkexport parity model.pt2 model.onnx
+    qkexport parity package.module:factory model.onnx --suite full --report parity.html
+    qkexport parity original.onnx converted.onnx --backend ort-stock,ort --require ort
+    """
+    from qkexport.proof.parity import Settings, parity
+    from qkexport.proof.replay import load_replay
+    from qkexport.report.files import check_report_paths, write_report
+    from qkexport.report.terminal import print_parity
+
+    check_report_paths(reports)
+    settings = Settings(
+        rtol=options["rtol"],
+        atol=options["atol"],
+        declared=dict(map(_declared, options["renamed"])),
+        allow_constant=frozenset(options["allow_constant"]),
+        ignore_extra=frozenset(options["ignore_extra"]),
+        ignore_missing=frozenset(options["ignore_missing"]),
+        logits=frozenset(options["logits"]),
+        failures=options["failures"] if replay is None else None,
+    )
+    inputs: dict[str, Any] = {spec.name: spec for spec in map(InputSpec.parse, options["specs"])}
+    if options["file"] is not None:
+        inputs |= read_inputs(options["file"])
+    backends = _names(options["backends"])
+    if replay is not None:
+        saved = load_replay(replay)
+        inputs |= saved.inputs
+        reference = reference or saved.reference
+        candidates = candidates or (Path(saved.candidate),)
+        backends = backends or (saved.backend,)
+    if reference is None:
+        message = "Parity needs a reference and a candidate, got neither."
+        raise UsageError(message, hint="qkexport parity REFERENCE CANDIDATE...")
+    result = parity(
+        reference,
+        candidates,
+        backends=backends,
+        require=_names(options["require"]),
+        suite=options["suite"],
+        inputs=inputs,
+        seed=options["seed"],
+        settings=settings,
+        allow_pickle=options["allow_pickle"],
+    )
+    for path in reports:
+        write_report(result, path)
+    if result.absent:
+        raise _absent(result)
+    return Outcome(bool(result), result.to_dict(), lambda console: print_parity(result, console))
+
+
+def _names(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Names given one by one or with commas."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+def _declared(text: str) -> tuple[str, str]:
+    candidate, equals, reference = text.partition("=")
+    if not (candidate and equals and reference):
+        raise UsageError(f"--map must be CANDIDATE=REFERENCE, got {text!r}.")
+    return candidate, reference
+
+
+def _absent(result: Any) -> Exception:
+    from qkexport.errors import BackendUnavailableError
+
+    reasons = {
+        candidate.backend: candidate.reason
+        for candidate in result.candidates
+        if candidate.backend in result.absent
+    }
+    names = ", ".join(result.absent)
+    note = " ".join(reasons.values())
+    return BackendUnavailableError(
+        f"Required backends must be here, got none for {names}.", note=note
+    )

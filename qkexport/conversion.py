@@ -1,0 +1,189 @@
+"""`convert`: load, trace, match, rewrite, lower, verify, save."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from qkexport.attention_record import AttentionRecord, AttentionStatus, records_of
+from qkexport.convert_result import ConvertResult
+from qkexport.domain import onnx_domain, with_traced_sizes
+from qkexport.errors import UsageError
+from qkexport.input_options import DynamicDim, InputSpec
+from qkexport.load import OnnxSource, Source, load_source
+from qkexport.opset import DEFAULT_OPSET, OPSETS, at_opset
+from qkexport.staging import staged_model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from qkexport.trace import Trace
+
+__all__ = ["ConvertResult", "convert"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+_RUNTIMES: Final = ("ort", "tensorrt")
+_FORMS: Final = ("portable", "fused", "native")
+_DTYPES: Final = ("float32", "float16", "bfloat16")
+
+
+def convert(
+    source: Any,
+    output: str | Path,
+    *,
+    inputs: Mapping[str, Tensor | InputSpec] | None = None,
+    dynamic: Iterable[DynamicDim] = (),
+    dtype: str | None = None,
+    form: str = "portable",
+    runtime: str = "ort",
+    opset: int | None = None,
+    require_fused: int | str = 0,
+    verify: bool = True,
+    allow_pickle: bool = False,
+    seed: int = 0,
+) -> ConvertResult:
+    """Converts a model to ONNX with its QK-norm attentions fused, and checks the result.
+
+    The output file appears whole or not at all: an existing one survives every failure, and so it
+    does when the check fails or too few attentions are fused (the result is then false).
+
+    Args:
+        source: What `load_source` takes: path, factory name, nn.Module or ExportedProgram.
+        output: Path of the .onnx file; weights over 2 GB go to a file beside it.
+        inputs: Example inputs of a PyTorch model by parameter name; sizes of the inputs of an
+            ONNX model to check it at.
+        dynamic: Axes that may vary.
+        dtype: `float32`, `float16` or `bfloat16`: casts a PyTorch module, in place.
+        form: `portable`, `fused` or `native`.
+        runtime: `ort` or `tensorrt`; who reads the native or fused form.
+        opset: ONNX opset, 17 to 25. None: 24 for PyTorch sources, its own for an ONNX model.
+        require_fused: Fewest attentions that must be fused, or `all` with a norm on q or k.
+        verify: Compare the result with the source numerically.
+        allow_pickle: Unpickle the source; this can run any code.
+        seed: Of the random inputs of the check.
+
+    Returns:
+        What was found, fused and checked; true if all is as required and `output` was written.
+
+    Raises:
+        UsageError: An option is wrong or does not fit the source.
+        LoadError: The source cannot be read.
+        UnsupportedModelError: The model cannot be exported.
+        BackendUnavailableError: The check needs ONNX Runtime, which is not installed.
+    """
+    from qkexport.export import to_form
+    from qkexport.match import find_attention
+    from qkexport.rewrite import fuse_attention
+    from qkexport.verify_form import verify_form
+
+    path = _check_options(output, form, runtime, dtype, opset)
+    clock = _Clock()
+    with clock.stage("load"):
+        loaded = load_source(source, allow_pickle=allow_pickle)
+    with clock.stage("trace"):
+        traced = _trace(loaded, inputs or {}, tuple(dynamic), dtype, opset)
+    with clock.stage("match"):
+        report = find_attention(traced.model)
+        fuse_attention(traced.model, report)
+        model = to_form(at_opset(traced, opset), form, runtime=runtime)
+    records = records_of(report, match=AttentionStatus.FUSED)
+    result = ConvertResult(
+        source=loaded.name,
+        output=None,
+        form=form,
+        runtime=runtime,
+        opset=model.opset_imports[""],
+        attentions=records,
+        required=_required(require_fused, records),
+        verification=None,
+        seconds=clock.seconds,
+    )
+    if not result.enough_fused:
+        return result
+    with contextlib.ExitStack() as stack:
+        with clock.stage("save"):
+            staged = stack.enter_context(staged_model(model, path))
+        if verify:
+            with clock.stage("verify"):
+                verification = verify_form(traced, model, staged.path, form, runtime, seed=seed)
+            result = dataclasses.replace(result, verification=verification)
+        if result:
+            staged.commit()
+            result = dataclasses.replace(result, output=path)
+    return result
+
+
+@dataclasses.dataclass
+class _Clock:
+    """Seconds of each stage."""
+
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        _LOG.info("%s", name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+def _check_options(
+    output: str | Path, form: str, runtime: str, dtype: str | None, opset: int | None
+) -> Path:
+    for option, value, accepted in (
+        ("form", form, _FORMS),
+        ("runtime", runtime, _RUNTIMES),
+        ("dtype", dtype, (None, *_DTYPES)),
+        ("opset", opset, (None, *OPSETS)),
+    ):
+        if value not in accepted:
+            names = ", ".join(str(name) for name in accepted if name is not None)
+            raise UsageError(f"Option {option} must be one of {names}, got {value!r}.")
+    path = Path(output)
+    if path.is_dir() or path.suffix != ".onnx":
+        raise UsageError(f"Output must be an .onnx file, got {path}.")
+    if not path.parent.is_dir():
+        raise UsageError(f"Output must be in an existing folder, got {path}.")
+    return path
+
+
+def _trace(
+    source: Source,
+    inputs: Mapping[str, Tensor | InputSpec],
+    dynamic: tuple[DynamicDim, ...],
+    dtype: str | None,
+    opset: int | None,
+) -> Trace:
+    import torch
+
+    from qkexport.example_inputs import complete_source
+    from qkexport.trace import Trace, trace
+
+    if isinstance(source, OnnxSource):
+        for option, value in (("dynamic", dynamic), ("dtype", dtype)):
+            if value:
+                message = f"Option {option} must go with a PyTorch source, got {source.name}."
+                raise UsageError(message, hint="an .onnx model has its types and axes built in.")
+        shapes = {name: tuple(value.shape) for name, value in inputs.items()}
+        domain = with_traced_sizes(onnx_domain(source.model), shapes)
+        examples = {
+            name: value for name, value in inputs.items() if not isinstance(value, InputSpec)
+        }
+        return Trace(source, source.model, domain, examples)
+    kind = None if dtype is None else getattr(torch, dtype)
+    return trace(complete_source(source, inputs, dynamic, kind), opset=opset or DEFAULT_OPSET)
+
+
+def _required(require_fused: int | str, records: tuple[AttentionRecord, ...]) -> int:
+    if require_fused == "all":
+        found = sum(record.status is not AttentionStatus.NO_QK_NORM for record in records)
+        return max(1, found)  # finding none must not pass as having fused all
+    if isinstance(require_fused, int) and require_fused >= 0:
+        return require_fused
+    raise UsageError(f"require_fused must be a count or 'all', got {require_fused!r}.")
