@@ -63,7 +63,7 @@ class _Writer:
 
     def _replace(self, match: Match, node: ir.Node, replacement: Replacement) -> None:
         produced = dict(zip(match.signature.outputs, node.outputs, strict=True))
-        new = self._build(replacement.recipe, produced)
+        new = self._build(match, replacement.recipe, produced)
         old = replacement.value
         if isinstance(replacement.recipe, Produced):
             new.shape, new.type = old.shape or new.shape, old.type or new.type
@@ -83,9 +83,9 @@ class _Writer:
         new.name = name
 
     def _value(self, match: Match, recipe: Recipe | None) -> ir.Value | None:
-        return None if recipe is None else self._build(recipe, {})
+        return None if recipe is None else self._build(match, recipe, {})
 
-    def _build(self, recipe: Recipe, produced: dict[str, ir.Value]) -> ir.Value:
+    def _build(self, match: Match, recipe: Recipe, produced: dict[str, ir.Value]) -> ir.Value:
         if isinstance(recipe, Source):
             return recipe.value
         if isinstance(recipe, Produced):
@@ -93,8 +93,11 @@ class _Writer:
         if not produced and recipe in self._made:
             return self._made[recipe]
         value = (
-            self._constant(recipe) if isinstance(recipe, Constant) else self._node(recipe, produced)
+            self._constant(recipe) if isinstance(recipe, Constant) else self._node(match, recipe, produced)
         )
+        if recipe in match.types and not isinstance(recipe, Constant):
+            known = match.types[recipe]
+            value.type, value.shape = ir.TensorType(known.dtype), known.shape()
         if not produced:
             self._made[recipe] = value
         return value
@@ -109,8 +112,8 @@ class _Writer:
         self._made[recipe] = value
         return value
 
-    def _node(self, recipe: Apply, produced: dict[str, ir.Value]) -> ir.Value:
-        inputs = [self._build(item, produced) for item in recipe.inputs]
+    def _node(self, match: Match, recipe: Apply, produced: dict[str, ir.Value]) -> ir.Value:
+        inputs = [self._build(match, item, produced) for item in recipe.inputs]
         node = ir.node(recipe.op_type, inputs, attributes=dict(recipe.attributes))
         value = node.outputs[0]
         value.name = self._fresh(f"qk_{recipe.op_type.lower()}")

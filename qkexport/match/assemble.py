@@ -21,7 +21,7 @@ from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
 from qkexport.match.rotary import Rotation
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
-from qkexport.match.types import tensor_type
+from qkexport.match.types import RecipeType, recipe_types
 from qkexport.match.values import ValueSide, value_side
 from qkexport.signature import INPUT_NAMES, OUTPUT_NAMES, AttentionSignature
 from qkexport.spec import AttentionSpec, NormAxis, NormRounding, Rotary
@@ -90,6 +90,7 @@ class _Builder:
         if _kv_heads(core, core.value, value.copies) != self.kv_heads:
             raise NotProvenError("keys and values have different numbers of heads", core.node)
         self.dtype = facts.dtype(core.value.value)
+        self.types: dict[r.Recipe, RecipeType] = {}
 
     def match(self) -> Match:
         axis = self._norm_axis()
@@ -105,7 +106,13 @@ class _Builder:
         ordered_inputs = {name: inputs[name] for name in INPUT_NAMES if name in inputs}
         nodes = consumed_nodes(replacements, ordered_inputs)
         return Match(
-            self.core.name, self.core.node, signature, ordered_inputs, replacements, nodes
+            self.core.name,
+            self.core.node,
+            signature,
+            ordered_inputs,
+            replacements,
+            nodes,
+            self.types,
         )
 
     def _norm_axis(self) -> NormAxis:
@@ -256,7 +263,10 @@ class _Builder:
                 causal=self.core.causal,
                 softcap=self.core.softcap,
             )
-            types = {name: tensor_type(self.facts, recipe) for name, recipe in inputs.items()}
+            types = {
+                name: recipe_types(self.facts, recipe, self.types).as_input()
+                for name, recipe in inputs.items()
+            }
             outputs = OUTPUT_NAMES if presents else OUTPUT_NAMES[:1]
             return AttentionSignature(spec, types, outputs)
         except InvalidSpecError as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from qkexport.match.recipe import Recipe
+from qkexport.match.types import RecipeType
 from qkexport.signature import AttentionSignature
 from qkexport.spec import AttentionSpec
 
@@ -36,6 +37,7 @@ class Match:
         inputs: How each input is made, by the operator's names.
         outputs: Values that the fused node replaces, the attention's result first.
         nodes: Nodes that no longer have a use, up to sharing with others.
+        types: Type and shape of each input recipe and of its parts.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Match:
     inputs: Mapping[str, Recipe]
     outputs: tuple[Replacement, ...]
     nodes: tuple[ir.Node, ...]
+    types: Mapping[Recipe, RecipeType]
 
     @property
     def spec(self) -> AttentionSpec:

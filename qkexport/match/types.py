@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,9 @@ import onnx_ir as ir
 from qkexport.match import recipe as r
 from qkexport.match.facts import Facts
 from qkexport.match.proof import NotProvenError
-from qkexport.signature import Dim, DType, TensorType
+from qkexport.match.shapes import Sizes
+from qkexport.match.sizes import ONE, Size
+from qkexport.signature import DType, TensorType
 
 _DTYPES: Final = {
     ir.DataType.FLOAT: DType.FLOAT32,
@@ -19,89 +22,129 @@ _DTYPES: Final = {
     ir.DataType.BOOL: DType.BOOL,
     ir.DataType.INT64: DType.INT64,
 }
+_UNKNOWN: Final = Size(1, ("?@",))
 
 
-def tensor_type(facts: Facts, recipe: r.Recipe) -> TensorType:
-    """Type of an input of the fused node.
+@dataclasses.dataclass(frozen=True)
+class RecipeType:
+    """What a recipe makes.
+
+    Attributes:
+        dtype: Its element type.
+        sizes: Size of each axis.
+    """
+
+    dtype: ir.DataType
+    sizes: Sizes
+
+    def as_input(self) -> TensorType:
+        """As the operator's signature wants it.
+
+        Raises:
+            NotProvenError: The operator has no such element type.
+        """
+        if self.dtype not in _DTYPES:
+            raise NotProvenError(f"an input has the element type {self.dtype.name}")
+        return TensorType(_DTYPES[self.dtype], tuple(size.known for size in self.sizes))
+
+    def shape(self) -> ir.Shape:
+        """As the graph wants it: numbers, names that the graph knows, unknown."""
+        return ir.Shape([_dim(size) for size in self.sizes])
+
+
+def _dim(size: Size) -> int | str | None:
+    if size.known is not None:
+        return size.known
+    return None if any("@" in symbol for symbol in size.symbols) else str(size)
+
+
+def recipe_types(facts: Facts, recipe: r.Recipe, found: dict[r.Recipe, RecipeType]) -> RecipeType:
+    """Type of a recipe and, into `found`, of all its parts.
 
     Raises:
-        NotProvenError: It has an element type or rank that the operator does not take.
+        NotProvenError: The type or rank of a value of the graph is not known.
     """
+    if recipe not in found:
+        found[recipe] = _type(facts, recipe, found)
+    return found[recipe]
+
+
+def _type(facts: Facts, recipe: r.Recipe, found: dict[r.Recipe, RecipeType]) -> RecipeType:
     if isinstance(recipe, r.Source):
-        sizes = facts.sizes(recipe.value)
-        if sizes is None:
-            raise NotProvenError("the rank of an input is not known", recipe.value.producer())
-        dtype = _dtype(facts.dtype(recipe.value), recipe.value.producer())
-        return TensorType(dtype, tuple(size.known for size in sizes))
+        sizes, dtype = facts.sizes(recipe.value), facts.dtype(recipe.value)
+        if sizes is None or dtype is None:
+            node = recipe.value.producer()
+            raise NotProvenError("the type of an input is not known", node)
+        return RecipeType(dtype, sizes)
     if isinstance(recipe, r.Constant):
-        dtype = _dtype(ir.DataType.from_numpy(recipe.array.dtype), None)
-        return TensorType(dtype, recipe.array.shape)
+        dtype = ir.DataType.from_numpy(recipe.array.dtype)
+        return RecipeType(dtype, tuple(map(Size, recipe.array.shape)))
     if isinstance(recipe, r.Produced):
         raise TypeError("an input cannot be made from the node's own output")
-    return _applied(facts, recipe)
+    inputs = [recipe_types(facts, item, found) for item in recipe.inputs]
+    return _applied(recipe, inputs)
 
 
-def _dtype(dtype: ir.DataType | None, node: ir.Node | None) -> DType:
-    if dtype not in _DTYPES:
-        raise NotProvenError(f"an input has the element type {dtype}", node)
-    return _DTYPES[dtype]
-
-
-def _applied(facts: Facts, recipe: r.Apply) -> TensorType:
+def _applied(recipe: r.Apply, inputs: list[RecipeType]) -> RecipeType:
     attributes = dict(recipe.attributes)
-    if recipe.op_type == "Shape":
-        return TensorType(DType.INT64, (1,))
-    inputs = [tensor_type(facts, item) for item in recipe.inputs if not _is_list(item)]
     first = inputs[0]
+    if recipe.op_type == "Shape":
+        return RecipeType(ir.DataType.INT64, (ONE,))
     if recipe.op_type == "Cast":
-        return TensorType(_dtype(ir.DataType(attributes["to"]), None), first.shape)
+        return RecipeType(ir.DataType(attributes["to"]), first.sizes)
     if recipe.op_type == "Where":
-        return TensorType(inputs[1].dtype, _broadcast([item.shape for item in inputs]))
+        return RecipeType(inputs[1].dtype, _broadcast([item.sizes for item in inputs]))
     if recipe.op_type in ("Add", "Mul", "And"):
-        return TensorType(first.dtype, _broadcast([item.shape for item in inputs]))
+        return RecipeType(first.dtype, _broadcast([item.sizes for item in inputs]))
     if recipe.op_type == "Concat":
         axis = attributes["axis"]
-        return TensorType(first.dtype, _concatenated([i.shape for i in inputs], axis))
-    return TensorType(first.dtype, _moved(recipe, first.shape))
+        assert isinstance(axis, int)
+        return RecipeType(first.dtype, _concatenated([item.sizes for item in inputs], axis))
+    return RecipeType(first.dtype, _moved(recipe, first.sizes))
 
 
-def _is_list(recipe: r.Recipe) -> bool:
-    return isinstance(recipe, r.Constant) and recipe.array.dtype == np.int64 and recipe.array.ndim == 1
-
-
-def _moved(recipe: r.Apply, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    numbers = [int(i) for item in recipe.inputs[1:] if isinstance(item, r.Constant)
-               for i in item.array]
+def _moved(recipe: r.Apply, sizes: Sizes) -> Sizes:
+    numbers = [
+        int(i)
+        for item in recipe.inputs[1:]
+        if isinstance(item, r.Constant)
+        for i in np.atleast_1d(item.array)
+    ]
     if recipe.op_type == "Transpose":
         perm = dict(recipe.attributes)["perm"]
-        return tuple(shape[i] for i in perm)
+        assert isinstance(perm, tuple)
+        return tuple(sizes[i] for i in perm)
     if recipe.op_type == "Squeeze":
-        return tuple(dim for i, dim in enumerate(shape) if i not in numbers)
+        return tuple(size for i, size in enumerate(sizes) if i not in numbers)
     if recipe.op_type == "Unsqueeze":
-        rest = iter(shape)
-        rank = len(shape) + len(numbers)
-        return tuple(1 if i in numbers else next(rest) for i in range(rank))
+        rest = iter(sizes)
+        rank = len(sizes) + len(numbers)
+        return tuple(ONE if i in numbers else next(rest) for i in range(rank))
     if recipe.op_type == "Reshape":
-        return tuple(shape[i] if dim == 0 else None if dim < 0 else dim
-                     for i, dim in enumerate(numbers))
+        return tuple(
+            sizes[i] if number == 0 else _UNKNOWN if number < 0 else Size(number)
+            for i, number in enumerate(numbers)
+        )
     if recipe.op_type == "Expand":
-        return tuple(numbers)
-    return shape  # Neg, Not
+        return tuple(map(Size, numbers))
+    return sizes  # Neg, Not
 
 
-def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+def _broadcast(shapes: list[Sizes]) -> Sizes:
     rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(_larger(dims) for dims in zip(*padded, strict=True))
+    padded = [(ONE,) * (rank - len(sizes)) + sizes for sizes in shapes]
+    return tuple(_larger(axis) for axis in zip(*padded, strict=True))
 
 
-def _larger(dims: tuple[Dim, ...]) -> Dim:
-    known = [dim for dim in dims if dim is not None and dim != 1]
-    return known[0] if known else None if None in dims else 1
+def _larger(axis: tuple[Size, ...]) -> Size:
+    larger = sorted({size for size in axis if size != ONE}, key=lambda size: len(size.symbols))
+    if not larger:
+        return ONE
+    return larger[0] if len(larger) == 1 or not larger[0].symbols else _UNKNOWN
 
 
-def _concatenated(shapes: list[tuple[Dim, ...]], axis: int) -> tuple[Dim, ...]:
-    parts = [shape[axis] for shape in shapes]
+def _concatenated(shapes: list[Sizes], axis: int) -> Sizes:
+    parts = [sizes[axis].known for sizes in shapes]
     known = [part for part in parts if part is not None]
-    total = sum(known) if len(known) == len(parts) else None
+    total = Size(sum(known)) if len(known) == len(parts) else _UNKNOWN
     return (*shapes[0][:axis], total, *shapes[0][axis + 1 :])

@@ -19,8 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from qkexport.match import recipe as r
+from qkexport.match.arrange import first
 from qkexport.match.facts import Facts, View, is_op, producer
 from qkexport.match.layout import CHANNEL, Layout, extent
+from qkexport.match.moves import step_back
 from qkexport.match.rotary.channels import (
     LINEAR,
     Cell,
@@ -105,7 +107,7 @@ def _rotation_of(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
     if turn is None:
         return None
     rotary_dim, interleaved, sign, cos, sin = turn
-    recipes = [_cache(channels.angles[angle.index]) for angle in (cos, sin)]
+    recipes = [_cache(facts, channels.angles[angle.index]) for angle in (cos, sin)]
     if recipes[0] is None or recipes[1] is None:
         return None
     widths = [extent(channels.angles[angle.index].layout, CHANNEL).known for angle in (cos, sin)]
@@ -194,5 +196,9 @@ def _angle(found: Sequence[tuple[int, int]], rotary_dim: int, interleaved: bool)
     return _Angle(found[0][0], half) if columns == paired else None
 
 
-def _cache(angle: View) -> r.Recipe | None:
-    return arranged_cache(r.Source(angle.value), angle.layout)
+def _cache(facts: Facts, angle: View) -> r.Recipe | None:
+    """The angles as a cache, from before they were unsqueezed to broadcast where that suffices."""
+    views = [angle]
+    while (move := step_back(facts, views[-1])) is not None and not move.copied:
+        views.append(move.view)
+    return first(arranged_cache(r.Source(view.value), view.layout) for view in views)
