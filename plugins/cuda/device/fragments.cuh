@@ -1,0 +1,92 @@
+// Register fragments of a warp: the two products of attention, and P without a trip through memory.
+//
+// A warp owns kRowFragments * 16 rows. Lane l holds, of each 16-row fragment, row g = l / 4 in
+// elements 0 and 1 and row g + 8 in elements 2 and 3, at columns 2t and 2t + 1, t = l % 4.
+#pragma once
+
+#include "device/ptx/ldmatrix.cuh"
+#include "device/ptx/mma.cuh"
+#include "device/shared_tile.cuh"
+
+namespace qkexport::cuda {
+
+template <int kRowFragments, int kColumns>
+struct Accumulator {
+  static constexpr int kColumnFragments = kColumns / 8;
+  float value[kRowFragments][kColumnFragments][4];
+
+  QKEXPORT_DEVICE void clear() {
+#pragma unroll
+    for (int m = 0; m < kRowFragments; ++m) {
+#pragma unroll
+      for (int n = 0; n < kColumnFragments; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) value[m][n][e] = 0.0f;
+      }
+    }
+  }
+};
+
+// Row of the warp's rows that element `e` of row fragment `m` belongs to, and its column.
+QKEXPORT_DEVICE int fragment_row(int m, int e) { return m * 16 + lane_index() / 4 + (e / 2) * 8; }
+QKEXPORT_DEVICE int fragment_column(int n, int e) { return n * 8 + (lane_index() % 4) * 2 + e % 2; }
+
+// s = q k^T over kHeadDim channels. `first_row` is the warp's first row of the query tile.
+template <int kHeadDim, int kRowFragments, int kBlockN, class Tile>
+QKEXPORT_DEVICE void multiply_query_key(Accumulator<kRowFragments, kBlockN>& s, Tile query,
+                                        int first_row, Tile key) {
+  using T = typename Tile::Element;
+  const int lane = lane_index();
+  s.clear();
+#pragma unroll
+  for (int k = 0; k < kHeadDim / 16; ++k) {
+    uint32_t a[kRowFragments][4];
+#pragma unroll
+    for (int m = 0; m < kRowFragments; ++m) {
+      ldmatrix_x4(a[m], query.chunk(first_row + m * 16 + lane % 16, 2 * k + lane / 16));
+    }
+#pragma unroll
+    for (int n = 0; n < kBlockN / 16; ++n) {
+      uint32_t b[4];
+      ldmatrix_x4(b, key.chunk(n * 16 + (lane / 16) * 8 + lane % 8, 2 * k + (lane / 8) % 2));
+#pragma unroll
+      for (int m = 0; m < kRowFragments; ++m) {
+        mma_m16n8k16<T>(s.value[m][2 * n], a[m], {b[0], b[1]});
+        mma_m16n8k16<T>(s.value[m][2 * n + 1], a[m], {b[2], b[3]});
+      }
+    }
+  }
+}
+
+// o += p v. The score fragments of p are already in the layout of the left operand.
+template <int kRowFragments, int kBlockN, int kHeadDim, class Tile>
+QKEXPORT_DEVICE void multiply_weight_value(Accumulator<kRowFragments, kHeadDim>& o,
+                                           const Accumulator<kRowFragments, kBlockN>& p,
+                                           Tile value) {
+  using T = typename Tile::Element;
+  const int lane = lane_index();
+#pragma unroll
+  for (int k = 0; k < kBlockN / 16; ++k) {
+    uint32_t a[kRowFragments][4];
+#pragma unroll
+    for (int m = 0; m < kRowFragments; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &p.value[m][2 * k + i / 2][(i % 2) * 2];
+        a[m][i] = pack_pair<T>(pair[0], pair[1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; ++n) {
+      uint32_t b[4];
+      ldmatrix_x4_transposed(b, value.chunk(k * 16 + lane % 16, 2 * n + lane / 16));
+#pragma unroll
+      for (int m = 0; m < kRowFragments; ++m) {
+        mma_m16n8k16<T>(o.value[m][2 * n], a[m], {b[0], b[1]});
+        mma_m16n8k16<T>(o.value[m][2 * n + 1], a[m], {b[2], b[3]});
+      }
+    }
+  }
+}
+
+}  // namespace qkexport::cuda

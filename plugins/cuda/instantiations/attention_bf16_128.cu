@@ -1,0 +1,7 @@
+#include "launchers/attention.cuh"
+
+namespace qkexport::cuda {
+
+template Status launch_attention<BFloat16, 128>(const KernelArguments&, int64_t, Stream);
+
+}  // namespace qkexport::cuda

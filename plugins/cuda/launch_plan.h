@@ -1,0 +1,38 @@
+// What run() does for given parameters, decided on the host: which kernels, how many blocks, where
+// intermediate results stand in the workspace, and the arguments that the kernels share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernel_arguments.h"
+
+namespace qkexport::cuda {
+
+// What the choice of kernels depends on beside the parameters.
+struct DeviceFeatures {
+  int compute_capability;  // 80 for 8.0
+};
+
+enum class AttentionPath { kTensorCore, kSimt };
+
+struct LaunchPlan {
+  AttentionPath path;
+  int head_dim_bucket;  // largest head_dim of the chosen instantiation: 64, 128, 256 or 512
+
+  bool normalizes_hidden;  // norm_axis "hidden": the statistics pass runs
+  bool keys_in_workspace;  // transformed keys that no present asks for
+  bool bounds_scores;      // the prologue leaves the largest norm of the keys
+  int64_t statistics_blocks;
+  int64_t prologue_blocks;
+  int64_t attention_blocks;
+  int64_t combine_blocks;
+  KernelArguments arguments;  // no pointer into the workspace yet
+};
+
+// Rows of partial results that no call with sizes up to these exceeds.
+int64_t partial_rows_bound(const AttentionParams& largest);
+
+LaunchPlan make_plan(const AttentionParams& params, const DeviceFeatures& device);
+
+}  // namespace qkexport::cuda
