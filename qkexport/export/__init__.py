@@ -1,0 +1,7 @@
+"""The three forms of a model with QKNormAttention nodes, and saving it safely."""
+
+from qkexport.export.forms import Form, to_form
+from qkexport.export.node import node_signature
+from qkexport.export.save import save_model
+
+__all__ = ["Form", "node_signature", "save_model", "to_form"]
