@@ -12,7 +12,7 @@ import click
 
 from qkexport._version import __version__
 
-COMMANDS: Final = ("convert", "inspect", "build")
+COMMANDS: Final = ("convert", "inspect", "build", "parity")
 
 
 class Command(click.Command):

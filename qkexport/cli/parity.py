@@ -80,7 +80,7 @@ def command(
     replay: Path | None,
     **options: Any,
 ) -> Outcome:
-    """Prove that every CANDIDATE computes what REFERENCE computes.
+    r"""Prove that every CANDIDATE computes what REFERENCE computes.
 
     REFERENCE is what `convert` takes, or an .onnx file; a CANDIDATE is an .onnx file. All run on
     the same inputs; a candidate may err by twice what PyTorch errs in its type, plus a floor,

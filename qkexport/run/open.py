@@ -12,8 +12,8 @@ from qkexport.run.runner import Runner
 from qkexport.run.torch_runner import TORCH, TorchRunner
 
 BACKENDS: Final = (TORCH, CUSTOM, STOCK, "plugin", "tensorrt", "tensorrt-rtx")
-_ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin")
-_ENGINE_BACKENDS: Final = ("tensorrt", "tensorrt-rtx")
+ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin")
+ENGINE_BACKENDS: Final = ("tensorrt", "tensorrt-rtx")
 _ABSENT: Final = {
     "plugin": "the plugin host is not part of this build",
     "tensorrt": "running an engine needs TensorRT and an NVIDIA GPU",
@@ -25,7 +25,7 @@ def backends_for(source: Program | Path) -> tuple[str, ...]:
     """Backends that could run a source, the most telling first."""
     if isinstance(source, Program):
         return (TORCH,)
-    return _ONNX_BACKENDS if source.suffix == ".onnx" else _ENGINE_BACKENDS
+    return ONNX_BACKENDS if source.suffix == ".onnx" else ENGINE_BACKENDS
 
 
 def open_runner(source: Program | Path, backend: str) -> Runner:

@@ -94,17 +94,10 @@ def session_options(backend: str) -> ort.SessionOptions:
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
     if backend == CUSTOM:
-        _register_library(options)
+        from qkexport.native import register_ort
+
+        register_ort(options)
     return options
-
-
-def _register_library(options: ort.SessionOptions) -> None:
-    try:
-        from qkexport.native import ort_library_path  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        message = f"Backend {CUSTOM} needs qkexport's ONNX Runtime library, got {error}."
-        raise BackendUnavailableError(message, hint="pip install . with a C++ compiler") from error
-    options.register_custom_ops_library(str(ort_library_path()))
 
 
 def _open(path: Path, options: ort.SessionOptions, backend: str) -> ort.InferenceSession:

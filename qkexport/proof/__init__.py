@@ -1,0 +1,1 @@
+"""Proof that a candidate computes what its reference computes."""

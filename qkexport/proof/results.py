@@ -1,0 +1,160 @@
+"""What a parity run found, as values that serialize themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from qkexport.compare import Comparison, OutputComparison
+
+
+class Evidence(enum.StrEnum):
+    """How far a file has come; each word says no more than it says."""
+
+    CONVERTED = "CONVERTED"  # written
+    BUILT = "BUILT"  # an engine exists
+    RAN = "RAN"  # a backend evaluated it without an error
+    MATCHED = "MATCHED"  # and its outputs equal the reference's within the tolerance
+
+
+class Verdict(enum.StrEnum):
+    """Outcome for one candidate on one backend."""
+
+    MATCHED = "MATCHED"
+    MISMATCHED = "MISMATCHED"
+    FAILED = "FAILED"  # did not load or run
+    SKIPPED = "SKIPPED"  # its backend is absent
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseResult:
+    """One candidate on one set of inputs.
+
+    Attributes:
+        label: Name of the case.
+        shapes: Shape of each input.
+        seed: That draws the inputs again.
+        comparison: Verdict on each output; None if the candidate did not run.
+        vacuous: Outputs whose reference tests nothing here, and why.
+        error: What the candidate raised; empty if it ran.
+        seconds: Time of the candidate's evaluation.
+        replay: File with the inputs, saved because the case failed.
+    """
+
+    label: str
+    shapes: Mapping[str, tuple[int, ...]]
+    seed: int
+    comparison: Comparison | None
+    vacuous: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    error: str = ""
+    seconds: float = 0.0
+    replay: str = ""
+
+    def __bool__(self) -> bool:
+        return self.comparison is not None and bool(self.comparison)
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateResult:
+    """One candidate on one backend.
+
+    Attributes:
+        name: The file, as the user named it.
+        backend: Who ran it.
+        cases: In the order of the run.
+        reason: Why it was skipped or did not load.
+        skipped: The backend is absent.
+        untested: Outputs whose reference was constant, empty or not finite in every case.
+        notes: Such as emulation of a type, or how outputs were paired.
+    """
+
+    name: str
+    backend: str
+    cases: tuple[CaseResult, ...] = ()
+    reason: str = ""
+    skipped: bool = False
+    untested: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.cases) and all(self.cases) and not self.untested
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.skipped:
+            return Verdict.SKIPPED
+        if self.reason or any(case.error for case in self.cases):
+            return Verdict.FAILED
+        return Verdict.MATCHED if self else Verdict.MISMATCHED
+
+    @property
+    def evidence(self) -> Evidence:
+        """The highest tier that this run shows."""
+        if self:
+            return Evidence.MATCHED
+        ran = any(case.comparison is not None for case in self.cases)
+        return Evidence.RAN if ran else Evidence.CONVERTED
+
+    @property
+    def worst(self) -> tuple[CaseResult, OutputComparison] | None:
+        """The output that uses up its allowance most, failures first."""
+        pairs = [
+            (case, output)
+            for case in self.cases
+            if case.comparison is not None
+            for output in case.comparison.outputs
+        ]
+        return max(pairs, key=lambda pair: (not pair[1], pair[1].usage), default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairDifference:
+    """Largest distance between two candidates' outputs over all cases, the oracle left aside."""
+
+    left: str
+    right: str
+    output: str
+    max_abs_difference: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ParityResult:
+    """A whole run; true if every candidate that ran matched and at least one did.
+
+    Attributes:
+        reference: The model that was right.
+        suite: `quick`, `full`, or the file the inputs came from.
+        seed: Of the suite.
+        candidates: One entry for each file and backend.
+        skipped_cases: Inputs that the reference itself refuses, and why.
+        absent: Required backends that are not here.
+        pairs: Differences between candidates.
+        environment: Versions and machine.
+        seconds: Time of the oracle, of PyTorch, of the candidates and of comparing.
+    """
+
+    reference: str
+    suite: str
+    seed: int
+    candidates: tuple[CandidateResult, ...]
+    skipped_cases: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    pairs: tuple[PairDifference, ...] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        ran = [candidate for candidate in self.candidates if not candidate.skipped]
+        return bool(ran) and all(ran) and not self.absent
+
+    @property
+    def nothing_ran(self) -> bool:
+        return all(candidate.skipped for candidate in self.candidates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document; its schema is published as `report/parity.schema.json`."""
+        from qkexport.proof.document import parity_document
+
+        return parity_document(self)

@@ -1,0 +1,1 @@
+"""Parity results for terminals, machines, CI systems and browsers."""

@@ -1,0 +1,21 @@
+"""Numbers and histograms as short text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+
+
+def number(x: float) -> str:
+    """Three digits, and an exponent where it helps."""
+    return f"{x:.3g}"
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """One character a bin, its height the logarithm of the count: a single element shows."""
+    largest = math.log1p(max(counts, default=0)) or 1.0
+    steps = [math.ceil(math.log1p(count) / largest * (len(_BARS) - 1)) for count in counts]
+    return "".join(_BARS[step] for step in steps)
