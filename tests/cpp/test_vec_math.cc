@@ -1,0 +1,81 @@
+// exp2, exp and tanh of every instruction set against double.
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "isas.h"
+#include "testing.h"
+
+namespace {
+
+constexpr int kExp2 = 0, kExp = 1, kTanh = 2;
+
+float evaluate(const qkexport::cpu::KernelTable& kernels, int function, float x) {
+  float y = 0.0f;
+  kernels.evaluate(function, &x, 1, &y);
+  return y;
+}
+
+// Error in units in the last place of the float nearest to the exact value.
+double ulps(float got, double exact) {
+  const float nearest = static_cast<float>(exact);
+  const double ulp = std::nextafter(std::abs(nearest), INFINITY) - std::abs(nearest);
+  return std::abs(got - exact) / ulp;
+}
+
+template <typename Exact>
+void check_ulps(int function, float lo, float hi, double limit, Exact exact) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> draw(lo, hi);
+  for (const auto* kernels : all_kernels()) {
+    double worst = 0.0;
+    for (int i = 0; i < 200000; ++i) {
+      const float x = draw(random);
+      const double error = ulps(evaluate(*kernels, function, x), exact(static_cast<double>(x)));
+      worst = error > worst ? error : worst;
+    }
+    CHECK_TEXT(worst <= limit, std::string(kernels->name) + " " + std::to_string(worst));
+  }
+}
+
+TEST(exp2_is_within_2_ulp_where_the_result_is_normal) {
+  check_ulps(kExp2, -125.99f, 0.0f, 2.0, [](double x) { return std::exp2(x); });
+  check_ulps(kExp2, -1.0f, 1.0f, 2.0, [](double x) { return std::exp2(x); });
+  check_ulps(kExp2, 0.0f, 126.9f, 2.0, [](double x) { return std::exp2(x); });
+}
+
+TEST(exp_is_within_2_ulp_where_the_result_is_normal) {
+  check_ulps(kExp, -87.3f, 0.0f, 2.0, [](double x) { return std::exp(x); });
+  check_ulps(kExp, -0.5f, 0.5f, 2.0, [](double x) { return std::exp(x); });
+  check_ulps(kExp, 0.0f, 87.9f, 2.0, [](double x) { return std::exp(x); });
+}
+
+TEST(tanh_is_within_4_ulp) {
+  check_ulps(kTanh, -12.0f, 12.0f, 4.0, [](double x) { return std::tanh(x); });
+  check_ulps(kTanh, -0.7f, 0.7f, 4.0, [](double x) { return std::tanh(x); });
+  check_ulps(kTanh, -1e-3f, 1e-3f, 4.0, [](double x) { return std::tanh(x); });
+}
+
+TEST(exponentials_at_the_ends) {
+  for (const auto* kernels : all_kernels()) {
+    for (const int function : {kExp2, kExp}) {
+      CHECK(evaluate(*kernels, function, 0.0f) == 1.0f);
+      CHECK(evaluate(*kernels, function, -INFINITY) == 0.0f);
+      CHECK(evaluate(*kernels, function, -1e30f) == 0.0f);
+      CHECK(evaluate(*kernels, function, std::numeric_limits<float>::lowest()) == 0.0f);
+      CHECK(std::isnan(evaluate(*kernels, function, NAN)));
+      CHECK(evaluate(*kernels, function, -130.0f) <= std::numeric_limits<float>::min());
+    }
+  }
+}
+
+TEST(tanh_at_the_ends) {
+  for (const auto* kernels : all_kernels()) {
+    CHECK(evaluate(*kernels, kTanh, INFINITY) == 1.0f);
+    CHECK(evaluate(*kernels, kTanh, -INFINITY) == -1.0f);
+    CHECK(evaluate(*kernels, kTanh, 0.0f) == 0.0f);
+    CHECK(std::isnan(evaluate(*kernels, kTanh, NAN)));
+  }
+}
+
+}  // namespace
