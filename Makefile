@@ -9,6 +9,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 JOBS ?= $(shell nproc)
+# The installed package carries CUDA kernels where a GPU can run them.
+CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
 
 PACKAGE_SOURCES := $(shell find qkexport plugins -type f \
 	\( -name '*.py' -o -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cc' -o -name '*.cpp' \
@@ -48,7 +50,8 @@ endef
 export READ_REQUIREMENTS
 
 $(VENV)/.installed: $(VENV)/.packages pyproject.toml README.md $(PACKAGE_SOURCES)
-	$(PIP) --no-build-isolation --no-deps --force-reinstall .
+	$(PIP) --no-build-isolation --no-deps --force-reinstall \
+		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) .
 	touch $@
 
 lint: $(VENV)/.packages  ## Style and types
