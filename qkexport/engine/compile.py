@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from qkexport.engine.attention_layers import let_attention_decompose
 from qkexport.engine.bindings import Bindings, Flavour
 from qkexport.engine.config import make_config
 from qkexport.engine.diagnose import build_error
@@ -120,6 +121,7 @@ def _build(
     if job.plugin is not None:
         load_plugin_library(bindings, builder, job.plugin)
     network = parse_network(bindings, builder, logger, job.model, messages)
+    let_attention_decompose(bindings, network)
     config = make_config(bindings, job.flavour, builder, network, job.options)
     config.progress_monitor = monitor
     cache = TimingCache.load(job, bindings.__version__, config)
@@ -142,7 +144,7 @@ def _build(
 def _describe(get: Callable[[int], trt.ITensor], count: int) -> tuple[TensorDescription, ...]:
     tensors = [get(index) for index in range(count)]
     return tuple(
-        TensorDescription(tensor.name, dtype_name(tensor.dtype), tuple(tensor.shape))
+        TensorDescription(tensor.name, dtype_name(tensor.dtype), sizes(tensor.shape))
         for tensor in tensors
     )
 
@@ -154,3 +156,8 @@ def dtype_name(dtype: trt.DataType) -> str:
     """A TensorRT type as numpy and ONNX call it."""
     name = str(dtype.name)
     return _DTYPES.get(name, name.lower())
+
+
+def sizes(shape: trt.Dims) -> tuple[int, ...]:
+    """A shape of TensorRT as plain numbers; -1 where it may vary."""
+    return tuple(shape[axis] for axis in range(len(shape)))

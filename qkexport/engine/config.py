@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from qkexport.engine.bindings import Bindings, Flavour
 from qkexport.engine.options import BuildOptions, Profile
@@ -13,6 +13,7 @@ from qkexport.errors import BuildError
 
 if TYPE_CHECKING:
     import tensorrt as trt
+    import tensorrt_rtx as rtx
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def make_config(
         config.set_flag(flag)
     if flavour is Flavour.TENSORRT_RTX:
         _say_what_rtx_lacks(options)
-        set_targets(config, options.targets)
+        set_targets(cast("rtx.IBuilderConfig", config), options.targets)
     _add_profiles(builder, network, config, options.profiles)
     return config
 
@@ -93,7 +94,8 @@ def _add_profiles(
 
 def _set_shapes(profile: trt.IOptimizationProfile, tensor: trt.ITensor, shapes: Profile) -> None:
     shape = shapes[tensor.name]
+    sizes = (shape.minimum, shape.optimum, shape.maximum)
     if tensor.is_shape_tensor:
-        profile.set_shape_input(tensor.name, shape.minimum, shape.optimum, shape.maximum)
+        profile.set_shape_input(tensor.name, *map(list, sizes))
     else:
-        profile.set_shape(tensor.name, shape.minimum, shape.optimum, shape.maximum)
+        profile.set_shape(tensor.name, *sizes)

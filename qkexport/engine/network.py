@@ -71,7 +71,7 @@ def refuse_dropped(model: str, messages: Messages) -> None:
 def _parse_error(
     bindings: Bindings, parser: trt.OnnxParser, path: Path, messages: Messages
 ) -> BuildError:
-    errors = [parser.get_error(index) for index in range(parser.num_errors)]
+    errors: list[trt.ParserError] = [parser.get_error(index) for index in range(parser.num_errors)]
     for error in errors:
         found = plugin_error(bindings, error)
         if found is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qkexport.engine.bindings import Bindings
+from qkexport.engine.plugin_lookup import plugin_creators
 from qkexport.errors import BackendUnavailableError, BuildError
 from qkexport.native import find_library
 from qkexport.spec import OP_TYPE
@@ -39,8 +40,9 @@ def load_plugin_library(bindings: Bindings, builder: trt.Builder, path: Path) ->
     """
     registry = builder.get_plugin_registry()
     handle = registry.load_library(str(path))
-    creators = bindings.get_plugin_registry().all_creators + registry.all_creators
-    if handle is None or all(creator.name != OP_TYPE for creator in creators):
+    # The builder's registry falls back to the process's one, where libraries may register.
+    known = plugin_creators(registry) or plugin_creators(bindings.get_plugin_registry())
+    if handle is None or not known:
         message = f"Plugin library {path.name} must register {OP_TYPE}, got {path}."
         hint = "ldd on the library says what it misses; qkexport doctor says how to build it."
         raise BuildError(message, hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from qkexport.engine.bindings import Bindings
 from qkexport.errors import BuildError
@@ -26,7 +26,10 @@ def plugin_error(bindings: Bindings, error: trt.ParserError) -> BuildError | Non
             note="TensorRT knows no operator of that name, and no plugin library brings it.",
             hint="replace the node in the model, or load the library that has its plugin.",
         )
-    registered = _registered(bindings)
+    registered = [
+        f"version {creator.plugin_version} in namespace {creator.plugin_namespace!r}"
+        for creator in plugin_creators(bindings.get_plugin_registry())
+    ]
     if not registered:
         return BuildError(
             message,
@@ -41,10 +44,7 @@ def plugin_error(bindings: Bindings, error: trt.ParserError) -> BuildError | Non
     )
 
 
-def _registered(bindings: Bindings) -> list[str]:
-    """Version and namespace of every loaded plugin that has the operator's name."""
-    return [
-        f"version {creator.plugin_version} in namespace {creator.plugin_namespace!r}"
-        for creator in bindings.get_plugin_registry().all_creators
-        if creator.name == OP_TYPE
-    ]
+def plugin_creators(registry: trt.IPluginRegistry) -> list[trt.IPluginCreatorV3One]:
+    """Creators in a registry that have the operator's name."""
+    creators = [cast("trt.IPluginCreatorV3One", creator) for creator in registry.all_creators]
+    return [creator for creator in creators if creator.name == OP_TYPE]
