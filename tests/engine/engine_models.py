@@ -35,10 +35,8 @@ def save_fused(
     """x[batch, seq, 32] -> projection -> QKNormAttention -> y, without function bodies."""
     spec = spec or spec_with()
     x = _input("x", dtype, ["batch", "seq", WIDTH])
-    projection, gain = (
-        _weight("w", (WIDTH, 3 * WIDTH), dtype, seed),
-        _weight("gain", (HEAD_DIM,), dtype, seed + 1),
-    )
+    projection = _weight("w", (WIDTH, 3 * WIDTH), dtype, seed)
+    gain = _weight("gain", (HEAD_DIM,), dtype, seed + 1)
     qkv = ir.node("MatMul", [x, projection])
     split = ir.node("Split", qkv.outputs, {"axis": -1, "num_outputs": 3}, num_outputs=3)
     _name(split.outputs, dtype, ["batch", "seq", WIDTH])
@@ -51,6 +49,18 @@ def save_fused(
     )
     _name(attention.outputs, dtype, ["batch", "seq", WIDTH], names=["y"])
     return _save(path, [x], attention.outputs, [qkv, split, attention], [projection, gain])
+
+
+def save_cross(path: Path, spec: AttentionSpec) -> Path:
+    """Queries and keys of different lengths straight into QKNormAttention, float16."""
+    lengths = {"query": "seq_q", "key": "seq_kv", "value": "seq_kv"}
+    tensors = [
+        _input(name, "float16", ["batch", length, WIDTH]) for name, length in lengths.items()
+    ]
+    attributes = ir.convenience.convert_attributes(spec.to_attributes())
+    attention = ir.Node(OP_DOMAIN, OP_TYPE, tensors, attributes, name="attention")
+    _name(attention.outputs, "float16", ["batch", "seq_q", WIDTH], names=["y"])
+    return _save(path, tensors, attention.outputs, [attention], [])
 
 
 def save_native(
