@@ -19,7 +19,8 @@ LAYERS = {
     "_version": 0,
     "spec": 1,
     "signature": 2,
-    "native": 2,
+    "native": 3,
+    "native_params": 2,
     "": 5,
     "cli": 6,
 }
