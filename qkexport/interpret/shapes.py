@@ -133,16 +133,14 @@ def slice_(
     for axis, start, end, step in zip(
         range(len(first)) if chosen is None else chosen, first, last, stride, strict=True
     ):
-        indices = torch.arange(x.shape[axis])[_as_slice(start, end, step, x.shape[axis])]
-        x = x.index_select(axis, indices)
+        x = x.index_select(axis, _kept(start, end, step, x.shape[axis]))
     return x
 
 
-def _as_slice(start: int, end: int, step: int, size: int) -> slice | torch.Tensor:
-    if step > 0:
-        return slice(start, end, step)
-    kept = range(size)[slice(start, None if end < -size else end, step)]
-    return torch.tensor(list(kept), dtype=torch.int64)  # PyTorch slices only forwards
+def _kept(start: int, end: int, step: int, size: int) -> torch.Tensor:
+    """Indices of a slice; PyTorch slices only forwards, and warns about ends like 2**63 - 1."""
+    stop = None if step < 0 and end < -size else end
+    return torch.tensor(list(range(size)[slice(start, stop, step)]), dtype=torch.int64)
 
 
 @operator("Pad")
@@ -198,5 +196,7 @@ def depth_to_space(call: Call, x: torch.Tensor) -> torch.Tensor:
 def space_to_depth(call: Call, x: torch.Tensor) -> torch.Tensor:
     n, c, h, w = x.shape
     block = call.get("blocksize")
-    y = x.reshape(n, c, h // block, block, w // block, block).permute(0, 3, 5, 1, 2, 4)
+    y = x.reshape(n, c, h // block, block, w // block, block)
+    crd = call.get("mode", "DCR") == "CRD"
+    y = y.permute(0, 1, 3, 5, 2, 4) if crd else y.permute(0, 3, 5, 1, 2, 4)
     return y.reshape(n, c * block**2, h // block, w // block)
