@@ -27,7 +27,6 @@ from qkexport.spec import (
 )
 
 _DTYPES: Final = {
-    torch.float64: DType.FLOAT32,  # of an oracle, which computes a float32 model without rounding
     torch.float32: DType.FLOAT32,
     torch.float16: DType.FLOAT16,
     torch.bfloat16: DType.BFLOAT16,
@@ -61,6 +60,7 @@ def reference_attention(
     Args:
         spec: The attributes.
         inputs: The inputs that are present, by the operator's names, of the operator's shapes.
+            For the exact answer float64 may stand for float32.
         compute_dtype: float64 rounds nothing and returns float64: the exact answer. float32 is the
             precision contract: rounds to the tensor type T where the contract does, returns T.
         outputs: `("output",)`, or all three names.
@@ -75,8 +75,8 @@ def reference_attention(
     if compute_dtype not in (torch.float64, torch.float32):
         subject = "reference_attention compute_dtype"
         raise InvalidSpecError(f"{subject} must be float64 or float32, got {compute_dtype}.")
-    signature_of(spec, inputs, outputs)
     exact = compute_dtype == torch.float64
+    signature_of(spec, inputs, outputs, exact=exact)
     tensors = {
         name: tensor.to(compute_dtype) if tensor.is_floating_point() else tensor
         for name, tensor in inputs.items()
@@ -101,23 +101,30 @@ def signature_of(
     spec: AttentionSpec,
     inputs: Mapping[str, torch.Tensor],
     outputs: tuple[str, ...] = ("output",),
+    *,
+    exact: bool = False,
 ) -> AttentionSignature:
     """Describes tensors as a checked signature; symbolic sizes count as unknown.
+
+    Args:
+        spec: The attributes.
+        inputs: The inputs that are present, by name.
+        outputs: Names of the outputs that are wanted.
+        exact: Whether float64 tensors may stand for float32 ones.
 
     Raises:
         InvalidSpecError: The tensors break the operator's contract.
     """
-    types = {name: _tensor_type(name, tensor) for name, tensor in inputs.items()}
+    dtypes = {**_DTYPES, torch.float64: DType.FLOAT32} if exact else _DTYPES
+    types: dict[str, TensorType] = {}
+    for name, tensor in inputs.items():
+        if tensor.dtype not in dtypes:
+            accepted = ", ".join(map(str, _DTYPES.values()))
+            message = f"{OP_TYPE} {name} must have a type the operator knows, got {tensor.dtype}."
+            raise InvalidSpecError(message, note=f"known types: {accepted}.")
+        shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
+        types[name] = TensorType(dtypes[tensor.dtype], shape)
     return AttentionSignature(spec, types, outputs)
-
-
-def _tensor_type(name: str, tensor: torch.Tensor) -> TensorType:
-    if tensor.dtype not in _DTYPES:
-        accepted = ", ".join(map(str, _DTYPES.values()))
-        message = f"{OP_TYPE} {name} must have a type the operator knows, got {tensor.dtype}."
-        raise InvalidSpecError(message, note=f"known types: {accepted}.")
-    shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
-    return TensorType(_DTYPES[tensor.dtype], shape)
 
 
 def _split_heads(x: torch.Tensor, num_heads: int) -> torch.Tensor:

@@ -479,11 +479,19 @@ def test_another_compute_type_is_refused() -> None:
 
 
 def test_a_tensor_type_the_operator_does_not_know_is_refused() -> None:
-    inputs = {name: x.double() for name, x in _qkv().items()}
+    inputs = {name: x.to(torch.int32) for name, x in _qkv().items()}
     with pytest.raises(InvalidSpecError) as refusal:
         _attend(_spec(), inputs)
-    assert "query must have a type the operator knows, got torch.float64." in str(refusal.value)
+    assert "query must have a type the operator knows, got torch.int32." in str(refusal.value)
     assert refusal.value.note == "known types: float32, float16, bfloat16, bool, int64."
+
+
+def test_float64_tensors_have_an_exact_answer_but_no_contract() -> None:
+    inputs = _qkv()
+    wide = {name: x.double() for name, x in inputs.items()}
+    torch.testing.assert_close(_attend(_spec(), wide), _attend(_spec(), inputs), rtol=0, atol=0)
+    with pytest.raises(InvalidSpecError, match=r"must have a type the operator knows, got torch"):
+        _attend(_spec(), wide, torch.float32)
 
 
 def test_the_signature_of_tensors_has_their_types_and_shapes() -> None:
@@ -492,6 +500,20 @@ def test_the_signature_of_tensors_has_their_types_and_shapes() -> None:
 
 
 # Gradients.
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(attention_cases(min_size=1))
+def test_gradients_are_those_of_finite_differences(case: AttentionCase) -> None:
+    # Away from zero scores: the slope of an L2 norm has a kink where its floor begins.
+    wide = {name: x.double() if x.is_floating_point() else x for name, x in case.inputs.items()}
+    leaves = {name: x.requires_grad_() for name, x in wide.items() if x.is_floating_point()}
+
+    def attend(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inputs = {**wide, **dict(zip(leaves, tensors, strict=True))}
+        return tuple(reference_attention(case.spec, inputs, outputs=ALL_OUTPUTS).values())
+
+    assert torch.autograd.gradcheck(attend, tuple(leaves.values()), fast_mode=True)
 
 
 @settings(max_examples=20, deadline=None)
