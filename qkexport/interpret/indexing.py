@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from qkexport.interpret.call import Call, operator
@@ -17,7 +19,7 @@ def gather(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     axis = call.get("axis", 0) % x.dim()
     flat = _wrapped(indices, x.shape[axis]).flatten()
     picked = x.index_select(axis, flat)
-    return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return picked.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 @operator("GatherElements")
@@ -30,9 +32,11 @@ def gather_elements(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch
 def gather_nd(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     batch = call.get("batch_dims", 0)
     depth = indices.shape[-1]
-    lead = torch.meshgrid(*(torch.arange(size) for size in x.shape[:batch]), indexing="ij")
     rest = indices.dim() - 1 - batch
-    selectors = [axis.reshape(*axis.shape, *[1] * rest) for axis in lead]
+    selectors = [
+        torch.arange(size).reshape([-1 if i == axis else 1 for i in range(batch + rest)])
+        for axis, size in enumerate(x.shape[:batch])
+    ]
     selectors += [_wrapped(indices[..., i], x.shape[batch + i]) for i in range(depth)]
     return x[tuple(selectors)]
 
@@ -46,9 +50,11 @@ def scatter_nd(
     kind = call.get("reduction", "none")
     if kind in ("none", "add"):
         return y.index_put_(where, updates, accumulate=kind == "add")
-    current = y[where]
-    combined = {"mul": torch.mul, "max": torch.maximum, "min": torch.minimum}[kind]
-    return y.index_put_(where, combined(current, updates))
+    combine = {"mul": torch.mul, "max": torch.maximum, "min": torch.minimum}[kind]
+    for position in itertools.product(*map(range, indices.shape[:-1])):
+        at = tuple(axis[position] for axis in where)  # one by one: indices may repeat
+        y[at] = combine(y[at], updates[position])
+    return y
 
 
 @operator("ScatterElements", "Scatter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -18,14 +19,37 @@ def _product(x: torch.Tensor, axes: tuple[int, ...], keep: bool) -> torch.Tensor
     return x
 
 
+def _extreme(
+    function: Callable[..., torch.Tensor],
+    of_nothing: float,
+    x: torch.Tensor,
+    axes: tuple[int, ...],
+    keep: bool,
+) -> torch.Tensor:
+    if all(x.shape[axis] for axis in axes):
+        return function(x, axes, keepdim=keep)
+    if not x.is_floating_point():
+        low, high = (
+            (0, 1)
+            if x.dtype is torch.bool
+            else (
+                torch.iinfo(x.dtype).min,
+                torch.iinfo(x.dtype).max,
+            )
+        )
+        of_nothing = low if of_nothing < 0 else high
+    shape = x.sum(axes, keepdim=keep).shape
+    return torch.full(shape, of_nothing, dtype=x.dtype)
+
+
 _REDUCTIONS: Final[dict[str, Reduction]] = {
     "ReduceL1": lambda x, axes, keep: x.abs().sum(axes, keepdim=keep),
     "ReduceL2": lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keepdim=keep),
     "ReduceLogSum": lambda x, axes, keep: x.sum(axes, keepdim=keep).log(),
     "ReduceLogSumExp": lambda x, axes, keep: torch.logsumexp(x, axes, keepdim=keep),
-    "ReduceMax": lambda x, axes, keep: torch.amax(x, axes, keepdim=keep),
+    "ReduceMax": lambda x, axes, keep: _extreme(torch.amax, -math.inf, x, axes, keep),
     "ReduceMean": lambda x, axes, keep: x.mean(axes, keepdim=keep),
-    "ReduceMin": lambda x, axes, keep: torch.amin(x, axes, keepdim=keep),
+    "ReduceMin": lambda x, axes, keep: _extreme(torch.amin, math.inf, x, axes, keep),
     "ReduceProd": _product,
     "ReduceSum": lambda x, axes, keep: x.sum(axes, keepdim=keep, dtype=x.dtype),
     "ReduceSumSquare": lambda x, axes, keep: x.square().sum(axes, keepdim=keep),
