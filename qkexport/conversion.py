@@ -77,7 +77,7 @@ def convert(
         UnsupportedModelError: The model cannot be exported.
         BackendUnavailableError: The check needs ONNX Runtime, which is not installed.
     """
-    from qkexport.export import to_form
+    from qkexport.export import save_model, to_form
     from qkexport.match import find_attention
     from qkexport.rewrite import fuse_attention
     from qkexport.verify_form import verify_form
@@ -91,7 +91,8 @@ def convert(
     with clock.stage("match"):
         report = find_attention(traced.model)
         fuse_attention(traced.model, report)
-        model = to_form(at_opset(traced, opset), form, runtime=runtime)
+        fused = at_opset(traced, opset)
+        model = to_form(fused, form, runtime=runtime)
     records = records_of(report, match=AttentionStatus.FUSED)
     result = ConvertResult(
         source=loaded.name,
@@ -106,13 +107,16 @@ def convert(
     )
     if not result.enough_fused:
         return result
+    if not verify:
+        with clock.stage("save"):
+            save_model(model, path)
+        return dataclasses.replace(result, output=path)
     with contextlib.ExitStack() as stack:
         with clock.stage("save"):
             staged = stack.enter_context(staged_model(model, path))
-        if verify:
-            with clock.stage("verify"):
-                verification = verify_form(traced, model, staged.path, form, runtime, seed=seed)
-            result = dataclasses.replace(result, verification=verification)
+        with clock.stage("verify"):
+            verification = verify_form(traced, fused, staged.path, form, runtime, seed=seed)
+        result = dataclasses.replace(result, verification=verification)
         if result:
             staged.commit()
             result = dataclasses.replace(result, output=path)
@@ -145,6 +149,9 @@ def _check_options(
         if value not in accepted:
             names = ", ".join(str(name) for name in accepted if name is not None)
             raise UsageError(f"Option {option} must be one of {names}, got {value!r}.")
+    if (form, runtime) == ("portable", "tensorrt"):
+        message = "Form of a model for TensorRT must be fused or native, got 'portable'."
+        raise UsageError(message, hint="pass form fused for the plugin, native without it.")
     path = Path(output)
     if path.is_dir() or path.suffix != ".onnx":
         raise UsageError(f"Output must be an .onnx file, got {path}.")

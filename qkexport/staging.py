@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qkexport.export import save_model
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -18,18 +20,24 @@ class StagedModel:
     """A model in a temporary folder beside its destination.
 
     Attributes:
+        model: The model.
         path: Where it is now, with its external data beside it.
         destination: Where `commit` puts it.
     """
 
+    model: ir.Model
     path: Path
     destination: Path
 
     def commit(self) -> None:
-        """Moves the model and its data into place; the model last, so that it finds its data."""
-        files = sorted(self.path.parent.iterdir(), key=lambda file: file == self.path)
-        for file in files:
-            file.replace(self.destination.parent / file.name)
+        """Puts the model in its place; its data goes first, so that it is never without."""
+        data = [file for file in self.path.parent.iterdir() if file != self.path]
+        if data and self.destination.exists():
+            # a move would give the old model the new one's data for a moment
+            save_model(self.model, self.destination)
+            return
+        for file in (*data, self.path):
+            file.replace(self.destination.with_name(file.name))
 
 
 @contextlib.contextmanager
@@ -40,9 +48,7 @@ def staged_model(model: ir.Model, destination: Path) -> Iterator[StagedModel]:
         model: To be written.
         destination: An .onnx path in an existing folder; a file there survives until `commit`.
     """
-    from qkexport.export import save_model
-
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".qkexport-") as folder:
         path = Path(folder) / destination.name
         save_model(model, path)
-        yield StagedModel(path, destination)
+        yield StagedModel(model, path, destination)

@@ -21,16 +21,16 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def verify_form(
-    trace: Trace, model: ir.Model, path: Path, form: str, runtime: str, *, seed: int
+    trace: Trace, fused: ir.Model, path: Path, form: str, runtime: str, *, seed: int
 ) -> Verification:
     """Checks a converted model, or its portable twin where stock ONNX Runtime cannot run it.
 
     Args:
         trace: The source.
-        model: The converted model.
-        path: The same as a file.
-        form: Of the model.
-        runtime: The model was lowered for.
+        fused: The rewritten model, from which any form can be made.
+        path: The converted model as a file.
+        form: Of the converted model.
+        runtime: The converted model was lowered for.
         seed: Of the random inputs.
     """
     from qkexport.export import to_form
@@ -42,7 +42,7 @@ def verify_form(
             if (form, runtime) != ("native", "tensorrt"):
                 raise
             _LOG.info("ONNX Runtime refuses this form: %s", error.message)
-    twin = to_form(model, "portable")
+    twin = to_form(fused, "portable")
     with staged_model(twin, path.with_name(f"portable-{path.name}")) as staged:
         verification = verify_conversion(trace, staged.path, seed=seed)
     note = f"stock ONNX Runtime cannot run the {form} form; its portable twin was checked"

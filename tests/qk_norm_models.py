@@ -65,6 +65,37 @@ class LearnedScale(nn.Module):
         return y.transpose(1, 2).flatten(2)
 
 
+class GroupedQueries(nn.Module):
+    """Three query heads read one key head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * HEAD_DIM)
+        self.q_norm, self.k_norm = nn.RMSNorm(HEAD_DIM, 1e-5), nn.RMSNorm(HEAD_DIM, 1e-5)
+        randomize_norms(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+        k, v = self.kv(x).unsqueeze(1).chunk(2, dim=-1)
+        y = scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v, enable_gqa=True)
+        return y.transpose(1, 2).flatten(2)
+
+
+class Sinks(nn.Module):
+    """A learned column of scores beside those of the keys, which the operator does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sink = nn.Parameter(torch.randn(HEADS, 1, 1))
+        self.norm = nn.RMSNorm(HEAD_DIM, 1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.norm(x) @ self.norm(x).transpose(-1, -2) * 0.3
+        sink = self.sink.expand(*scores.shape[:-1], 1)
+        weights = torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]
+        return torch.matmul(weights, x)
+
+
 class Plain(nn.Module):
     """Attention without a norm."""
 

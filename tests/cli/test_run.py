@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ from qkexport.errors import BackendUnavailableError, LoadError, VerificationErro
 
 
 @pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A command named `convert` that does what the test puts into this dict."""
     behaviour: dict[str, Any] = {}
 
@@ -40,7 +39,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         )
 
     monkeypatch.setattr(group, "get_command", lambda _context, _name: convert)
-    yield behaviour
+    return behaviour
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> Any:
