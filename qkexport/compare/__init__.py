@@ -2,6 +2,7 @@
 
 from qkexport.compare.expectation import Expectation
 from qkexport.compare.judge import judge
+from qkexport.compare.noise import NoiseEffects
 from qkexport.compare.outputs import Rules, compare_outputs
 from qkexport.compare.results import Comparison, OutputComparison, Status
 from qkexport.compare.tolerance import Tolerance
@@ -9,6 +10,7 @@ from qkexport.compare.tolerance import Tolerance
 __all__ = [
     "Comparison",
     "Expectation",
+    "NoiseEffects",
     "OutputComparison",
     "Rules",
     "Status",

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping
-
-import torch
+from collections.abc import Mapping
 
 from qkexport.compare.expectation import Expectation
-from qkexport.compare.heads import noise_rows
 from qkexport.compare.judge import judge
+from qkexport.compare.noise import NoiseDraws, NoiseEffects, Tensors
 from qkexport.compare.results import Comparison, OutputComparison, Status
 from qkexport.compare.tolerance import Tolerance
-
-Tensors = Mapping[str, torch.Tensor]
-# Each item is one evaluation of the oracle under rounding noise.
-NoiseDraws = Callable[[], Iterator[Tensors]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +44,7 @@ def compare_outputs(
     baseline: Tensors | None = None,
     *,
     rules: Rules | None = None,
-    noise: NoiseDraws | None = None,
+    noise: NoiseDraws | NoiseEffects | None = None,
 ) -> Comparison:
     """Compares everything a candidate returned with the oracle.
 
@@ -61,7 +55,8 @@ def compare_outputs(
             only the floor of the tolerance.
         rules: Names and tolerance.
         noise: Called only if a value exceeds what is allowed without it: evaluations of the
-            oracle under rounding noise, which tell a mismatch from an ill-conditioned row.
+            oracle under rounding noise, which tell a mismatch from an ill-conditioned row. Give
+            `NoiseEffects` to measure once for several candidates.
 
     Returns:
         One verdict an output, those of the reference first and in its order; true if all pass.
@@ -77,7 +72,8 @@ def compare_outputs(
         and not (result.status is Status.EXTRA and result.name in rules.ignored_extra)
     ]
     if noise is not None and not rules.tolerance.given:
-        kept = _with_noise(kept, named, oracle, baseline, rules, noise)
+        effects = noise if isinstance(noise, NoiseEffects) else NoiseEffects(noise)
+        kept = _with_noise(kept, named, oracle, baseline, rules, effects)
     return Comparison(tuple(kept))
 
 
@@ -126,14 +122,14 @@ def _with_noise(
     oracle: Tensors,
     baseline: Tensors | None,
     rules: Rules,
-    noise: NoiseDraws,
+    noise: NoiseEffects,
 ) -> list[OutputComparison]:
     """Judges once more, knowing how rounding is amplified, what failed by its values alone."""
     doubtful = [result.name for result in results if result.status is Status.MISMATCHED]
     doubtful = [name for name in doubtful if oracle[name].is_floating_point()]
     if not doubtful:
         return results
-    effects = _noise_effects(doubtful, oracle, rules, noise)
+    effects = noise.rows(doubtful, oracle, rules.num_heads)
     return [
         judge(
             result.name,
@@ -148,16 +144,3 @@ def _with_noise(
         else result
         for result in results
     ]
-
-
-def _noise_effects(
-    names: list[str], oracle: Tensors, rules: Rules, noise: NoiseDraws
-) -> dict[str, torch.Tensor]:
-    squares: dict[str, torch.Tensor] = {}
-    draws = 0
-    for drawn in noise():
-        draws += 1
-        for name in names:
-            effect = noise_rows(drawn[name], oracle[name], rules.num_heads.get(name))
-            squares[name] = squares.get(name, torch.zeros(())) + effect.square()
-    return {name: (total / draws).sqrt() for name, total in squares.items()}

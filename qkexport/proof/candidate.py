@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from qkexport.compare import Comparison, Rules, Tolerance, compare_outputs
+from qkexport.compare import Comparison, NoiseEffects, Rules, Tolerance, compare_outputs
 from qkexport.errors import BackendUnavailableError, QkexportError
 from qkexport.proof.pairing import Pairing, pair
 from qkexport.proof.prepare import Prepared
@@ -26,6 +26,26 @@ _LOG: Final = logging.getLogger(__name__)
 
 # Yields the cases of the run, prepared for inputs rounded to a type.
 Cases = Callable[[torch.dtype | None], Iterator[Prepared]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Something to judge.
+
+    Attributes:
+        name: In reports; the file as the user named it.
+        backend: Who runs it.
+        open: Loads it.
+    """
+
+    name: str
+    backend: str
+    open: Callable[[], Runner]
+
+    @classmethod
+    def of_file(cls, path: Path, backend: str) -> Candidate:
+        """A file on a backend."""
+        return cls(str(path), backend, lambda: open_runner(path, backend))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +75,7 @@ class Settings:
 
 def run_candidate(
     reference: Reference,
-    path: Path,
-    backend: str,
+    candidate: Candidate,
     cases: Cases,
     settings: Settings,
     seconds: dict[str, float],
@@ -66,33 +85,32 @@ def run_candidate(
 
     Args:
         reference: The model that is right.
-        path: The candidate.
-        backend: Who runs it.
+        candidate: What is judged.
         cases: The inputs, with the reference's answers.
         settings: How it is judged.
         seconds: Time spent is added under `candidates` and `compare`.
         spool: Where its outputs are kept for the comparison of candidates; None keeps none.
     """
-    known = CandidateResult(str(path), backend)
+    known = CandidateResult(candidate.name, candidate.backend)
     try:
-        with_runner = open_runner(path, backend)
+        runner = candidate.open()
     except BackendUnavailableError as error:
         return dataclasses.replace(known, skipped=True, reason=str(error))
     except QkexportError as error:
         return dataclasses.replace(known, reason=str(error))
     try:
-        pairing = pair(reference, with_runner, settings.declared)
-        judge = _Judge(reference, path, with_runner, pairing, settings, seconds, spool)
+        pairing = pair(reference, runner, settings.declared)
+        judge = _Judge(reference, candidate.name, runner, pairing, settings, seconds, spool)
         results = tuple(judge.run(case) for case in cases(judge.input_rounding))
     except QkexportError as error:
         return dataclasses.replace(known, reason=str(error))
     finally:
-        with_runner.close()
+        runner.close()
     return dataclasses.replace(
         known,
         cases=results,
         untested=_untested(results, settings.allow_constant),
-        notes=(*with_runner.notes, *pairing.notes),
+        notes=(*runner.notes, *pairing.notes),
     )
 
 
@@ -106,7 +124,7 @@ def _untested(results: tuple[CaseResult, ...], allowed: frozenset[str]) -> tuple
 @dataclasses.dataclass(frozen=True)
 class _Judge:
     reference: Reference
-    path: Path
+    name: str
     runner: Runner
     pairing: Pairing
     settings: Settings
@@ -124,7 +142,7 @@ class _Judge:
         return None
 
     def run(self, case: Prepared) -> CaseResult:
-        _LOG.info("parity: %s on %s, %s", self.path.name, self.runner.backend, case.label)
+        _LOG.info("parity: %s on %s, %s", self.name, self.runner.backend, case.label)
         shapes = {name: tuple(x.shape) for name, x in case.inputs.items()}
         known = CaseResult(case.label, shapes, case.seed, None, case.vacuous)
         start = time.perf_counter()
@@ -141,7 +159,7 @@ class _Judge:
         self._count("compare", time.perf_counter() - ran)
         if self.spool is not None:
             named = {self.pairing.renamed.get(name, name): x for name, x in found.items()}
-            self.spool.write(f"{self.path} {self.runner.backend} {case.label}", named)
+            self.spool.write(f"{self.name} {self.runner.backend} {case.label}", named)
         return result if result else self._saved(result, case)
 
     def _count(self, what: str, seconds: float) -> None:
@@ -154,8 +172,14 @@ class _Judge:
             case.exact,
             case.baseline if narrow is None else self._narrow_baseline(case, narrow),
             rules=self._rules(case),
-            noise=lambda: self.reference.noisy(case.inputs, narrow),
+            noise=self._noise(case, narrow),
         )
+
+    def _noise(self, case: Prepared, narrow: torch.dtype | None) -> NoiseEffects:
+        if narrow not in case.noise:
+            inputs = case.inputs
+            case.noise[narrow] = NoiseEffects(lambda: self.reference.noisy(inputs, narrow))
+        return case.noise[narrow]
 
     def _output_type(self, found: Tensors) -> torch.dtype | None:
         """The type of the candidate's outputs, if it is not the reference's."""
@@ -201,6 +225,6 @@ class _Judge:
         if self.settings.failures is None:
             return result
         replay = Replay(
-            self.reference.name, str(self.path), self.runner.backend, case.label, case.inputs
+            self.reference.name, self.name, self.runner.backend, case.label, case.inputs
         )
         return dataclasses.replace(result, replay=str(save_replay(replay, self.settings.failures)))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from qkexport.compare.scan import as_rows, chunks, row_errors
 from qkexport.errors import UsageError
 from qkexport.load import TorchSource, load_source
-from qkexport.proof.candidate import Cases, Settings, run_candidate
+from qkexport.proof.candidate import Candidate, Settings
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.environment import environment
-from qkexport.proof.prepare import Prepared, Refused, prepare
 from qkexport.proof.reference import Reference, open_reference
-from qkexport.proof.results import CandidateResult, PairDifference, ParityResult
-from qkexport.proof.spool import Spool
+from qkexport.proof.results import ParityResult
+from qkexport.proof.session import Run
 from qkexport.run import BACKENDS, backends_for
 from qkexport.run.onnx_contents import default_backends
 from qkexport.run.torch_runner import TORCH
@@ -78,14 +75,14 @@ def parity(
         cases.append(given)
     if given is None or suite is not None:
         cases += suite_cases(opened, chosen, seed)
-    run = _Run(opened, cases, settings or Settings())
-    pairs = [
-        (Path(path), backend)
+    run = Run(opened, cases, settings or Settings())
+    judged = [
+        Candidate.of_file(Path(path), backend)
         for path in candidates
         for backend in wanted or default_backends(Path(path))
     ]
     with run:
-        results = [run.candidate(path, backend, keep=len(pairs) > 1) for path, backend in pairs]
+        results = [run.candidate(candidate, keep=len(judged) > 1) for candidate in judged]
         differences = run.differences(results)
     absent = {result.backend for result in results if result.skipped} & set(require)
     return ParityResult(
@@ -149,100 +146,3 @@ def _given(
         return None
     whole = {**reference.examples, **values}
     return {info.name: whole[info.name] for info in reference.inputs if info.name in whole}
-
-
-class _Run:
-    """The state of one run: prepared cases on disk, time spent, cases that were refused."""
-
-    def __init__(
-        self,
-        reference: Reference,
-        cases: Sequence[Case | Mapping[str, torch.Tensor]],
-        settings: Settings,
-    ) -> None:
-        self.reference = reference
-        self.seconds: dict[str, float] = {}
-        self.refused: dict[str, str] = {}
-        self._cases = cases
-        self._settings = settings
-        self._spool = Spool()
-
-    def __enter__(self) -> _Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._spool.close()
-
-    def candidate(self, path: Path, backend: str, *, keep: bool) -> CandidateResult:
-        """Runs one candidate; `keep` keeps answers and outputs on disk for the next."""
-        return run_candidate(
-            self.reference,
-            path,
-            backend,
-            self._prepared(keep=keep),
-            self._settings,
-            self.seconds,
-            self._spool if keep else None,
-        )
-
-    def _prepared(self, *, keep: bool) -> Cases:
-        def cases(rounded_to: torch.dtype | None) -> Iterator[Prepared]:
-            for index, case in enumerate(self._cases):
-                with contextlib.suppress(Refused):
-                    yield self._one(index, case, rounded_to, keep=keep)
-
-        return cases
-
-    def _one(
-        self,
-        index: int,
-        case: Case | Mapping[str, torch.Tensor],
-        rounded_to: torch.dtype | None,
-        *,
-        keep: bool,
-    ) -> Prepared:
-        key = f"case {index} {rounded_to}"
-        stored = self._spool.read_case(key)
-        if stored is not None:
-            return stored
-        try:
-            prepared = prepare(self.reference, case, rounded_to, self.seconds)
-        except Refused as refusal:
-            self.refused[case.label if isinstance(case, Case) else "given"] = str(refusal)
-            raise
-        if keep:
-            self._spool.write_case(key, prepared)
-        return prepared
-
-    def differences(self, results: Sequence[CandidateResult]) -> tuple[PairDifference, ...]:
-        """Largest distance between each two candidates, output by output."""
-        found: dict[tuple[str, str, str], float] = {}
-        ran = [result for result in results if any(case.comparison for case in result.cases)]
-        for i, left in enumerate(ran):
-            for right in ran[i + 1 :]:
-                for case in left.cases:
-                    self._difference(left, right, case.label, found)
-        return tuple(PairDifference(*names, value) for names, value in found.items())
-
-    def _difference(
-        self,
-        left: CandidateResult,
-        right: CandidateResult,
-        label: str,
-        found: dict[tuple[str, str, str], float],
-    ) -> None:
-        keys = [f"{result.name} {result.backend} {label}" for result in (left, right)]
-        if not all(key in self._spool for key in keys):
-            return
-        ours, theirs = map(self._spool.read, keys)
-        for name in ours.keys() & theirs.keys():
-            if ours[name].shape != theirs[name].shape or not ours[name].numel():
-                continue
-            names = (f"{left.name} [{left.backend}]", f"{right.name} [{right.backend}]", name)
-            distance = _distance(ours[name], theirs[name])
-            found[names] = max(found.get(names, 0.0), distance)
-
-
-def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
-    blocks = chunks(as_rows(x.double()), as_rows(y.double()))
-    return max(float(row_errors(a, b).max()) for a, b in blocks if a is not None and b is not None)

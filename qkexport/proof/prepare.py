@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
+from qkexport.compare import NoiseEffects
 from qkexport.compare.vacuity import why_vacuous
 from qkexport.errors import QkexportError, UsageError
 from qkexport.proof.cases import Case, draw
@@ -26,6 +27,8 @@ class Prepared:
         exact: Outputs in float64.
         baseline: What PyTorch computes in the model's own types.
         vacuous: Outputs that test nothing, and why.
+        noise: Effects of rounding, by the type that a candidate stores values in (None: as the
+            reference does); filled when first needed.
     """
 
     label: str
@@ -34,6 +37,7 @@ class Prepared:
     exact: Tensors
     baseline: Tensors
     vacuous: Mapping[str, str]
+    noise: dict[torch.dtype | None, NoiseEffects] = dataclasses.field(default_factory=dict)
 
 
 class Refused(Exception):  # noqa: N818  the reference's answer, not an error of ours
