@@ -49,7 +49,7 @@ def lower(
         UsageError: The runtime is unknown.
         UnsupportedModelError: The opset is out of range, or a head dimension is dynamic.
     """
-    tape = BodyTape(Target(Runtime(str(runtime)), opset))
+    tape = BodyTape(Target(Runtime.of(runtime), opset))
     inputs = [_parameter(signature, name) for name in positional_inputs(signature)]
     present = {value.name: value for value in inputs if signature.has(str(value.name))}
     results = attention_body(tape, signature, {str(name): v for name, v in present.items()})

@@ -108,8 +108,9 @@ def _attend_with_operator(
     tape, spec = operands.tape, operands.signature.spec
     for_tensorrt = tape.target.runtime is Runtime.TENSORRT
     masked = operands.has("attn_mask") or operands.has("kv_lengths")
-    # TensorRT takes a mask or is_causal, not both.
-    is_causal = is_plain_causal(operands) and not (masked and for_tensorrt)
+    # A mask or is_causal, not both: TensorRT refuses, and ONNX Runtime 1.32 hides keys from
+    # is_causal by a finite number, which a row of finite masks of that size cancels.
+    is_causal = is_plain_causal(operands) and not masked
     mask = build_mask(operands, skip_positions=is_causal)
     scale = spec.scale if spec.scale > 0 else 1.0
     operator = _Operator(_operator_mask(operands, mask), is_causal, scale, spec.softcap)

@@ -58,9 +58,7 @@ def _ungrouped(operands: Operands, x: ir.Value, width: Size) -> ir.Value:
     return _axes_moved(tape, x, larger=1, smaller=2, factor=spec.group_size)
 
 
-def _axes_moved(
-    tape: BodyTape, x: ir.Value, *, larger: int, smaller: int, factor: int
-) -> ir.Value:
+def _axes_moved(tape: BodyTape, x: ir.Value, *, larger: int, smaller: int, factor: int) -> ir.Value:
     """Reshapes by moving a factor from one axis to another.
 
     The new shape is computed without Concat: ONNX Runtime rewrites a concatenated shape to one with

@@ -19,13 +19,25 @@ class Runtime(enum.StrEnum):
     ORT = "ort"
     TENSORRT = "tensorrt"
 
+    @classmethod
+    def of(cls, name: Runtime | str) -> Runtime:
+        """The runtime of that name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if str(name) not in list(cls):
+            accepted = ", ".join(repr(str(runtime)) for runtime in cls)
+            message = f"Runtime of a model is not known, got {str(name)!r}."
+            raise UsageError(message, note=f"accepted: {accepted}.")
+        return cls(str(name))
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
     """Runtime and opset of a body.
 
     Raises:
-        UsageError: The runtime is unknown.
         UnsupportedModelError: The opset is outside 17..25.
     """
 
@@ -33,11 +45,6 @@ class Target:
     opset: int
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "runtime", Runtime(str(self.runtime)))
-        except ValueError:
-            message = f"Runtime of a body is not known, got {str(self.runtime)!r}."
-            raise UsageError(message, note="accepted: 'ort', 'tensorrt'.") from None
         if not OLDEST_OPSET <= self.opset <= NEWEST_OPSET:
             message = f"Opset of a body must be {OLDEST_OPSET} to {NEWEST_OPSET}, got {self.opset}."
             raise UnsupportedModelError(

@@ -80,11 +80,10 @@ def to_form(model: ir.Model, form: Form | str, *, runtime: Runtime | str = Runti
 def _checked(form: Form | str, runtime: Runtime | str) -> tuple[Form, Runtime]:
     if str(form) not in list(Form):
         names = ", ".join(map(repr, map(str, Form)))
-        raise UsageError(f"Form of a model is not known, got {str(form)!r}.", note=names)
-    if str(runtime) not in list(Runtime):
-        names = ", ".join(map(repr, map(str, Runtime)))
-        raise UsageError(f"Runtime of a model is not known, got {str(runtime)!r}.", note=names)
-    form, runtime = Form(str(form)), Runtime(str(runtime))
+        raise UsageError(
+            f"Form of a model is not known, got {str(form)!r}.", note=f"accepted: {names}."
+        )
+    form, runtime = Form(str(form)), Runtime.of(runtime)
     if form is Form.PORTABLE and runtime is Runtime.TENSORRT:
         message = "Form of a model for TensorRT must be fused or native, got 'portable'."
         note = "TensorRT's parser expands local functions instead of calling a plugin."
