@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attention_cases import ALL_OUTPUTS, AttentionCase, attention_cases
+from attention_cases import ALL_OUTPUTS, CASES, AttentionCase, attention_cases
 from hypothesis import given, settings
 from naive_attention import naive_attention
 
@@ -60,7 +60,7 @@ def _split(x: torch.Tensor, num_heads: int) -> torch.Tensor:
     return x.reshape(batch_size, seqlen, num_heads, width // num_heads).transpose(1, 2)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(CASES, max_examples=500)
 @given(attention_cases())
 def test_every_structure_agrees_with_the_operator_written_out_in_loops(case: AttentionCase) -> None:
     spec = case.spec
@@ -75,7 +75,7 @@ def test_every_structure_agrees_with_the_operator_written_out_in_loops(case: Att
         np.testing.assert_allclose(x.numpy(), expected[name], rtol=1e-9, atol=1e-11, err_msg=name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(CASES, max_examples=60)
 @given(attention_cases())
 def test_float32_stays_within_rounding_of_the_exact_answer(case: AttentionCase) -> None:
     exact = reference_attention(case.spec, case.inputs, outputs=ALL_OUTPUTS)
@@ -502,7 +502,7 @@ def test_the_signature_of_tensors_has_their_types_and_shapes() -> None:
 # Gradients.
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(CASES, max_examples=15)
 @given(attention_cases(min_size=1))
 def test_gradients_are_those_of_finite_differences(case: AttentionCase) -> None:
     # Away from zero scores: the slope of an L2 norm has a kink where its floor begins.
@@ -516,7 +516,7 @@ def test_gradients_are_those_of_finite_differences(case: AttentionCase) -> None:
     assert torch.autograd.gradcheck(attend, tuple(leaves.values()), fast_mode=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(CASES, max_examples=20)
 @given(attention_cases(min_size=1))
 def test_gradients_are_finite_even_where_rows_see_nothing(case: AttentionCase) -> None:
     leaves = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import ALL_OUTPUTS, AttentionCase, attention_cases
+from attention_cases import ALL_OUTPUTS, CASES, AttentionCase, attention_cases
 from hypothesis import given, settings
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -48,7 +48,7 @@ def _qkv(seqlen: int = 5, dtype: torch.dtype = torch.float32) -> dict[str, torch
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(CASES, max_examples=150)
 @given(attention_cases())
 def test_the_op_computes_what_the_reference_does(case: AttentionCase) -> None:
     expected = reference_attention(case.spec, case.inputs, outputs=ALL_OUTPUTS)
@@ -58,7 +58,7 @@ def test_the_op_computes_what_the_reference_does(case: AttentionCase) -> None:
     torch.testing.assert_close(alone.double(), expected["output"], rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(CASES, max_examples=150)
 @given(attention_cases(dtype=torch.float16))
 def test_the_fake_has_the_shapes_types_and_strides_of_the_real(case: AttentionCase) -> None:
     real = _call(case)
