@@ -347,7 +347,7 @@ def _rows(facts: Facts, stream: Stream) -> r.Recipe:
     place = next(i for i, factors in enumerate(view.layout) if any(f.label == ROW for f in factors))
     if len(view.layout[place]) != 1:
         raise NotProvenError("the length of a stream is not an axis of it", view.value.producer())
-    return r.Apply("Shape", (r.Source(view.value),), (("start", place), ("end", place + 1)))
+    return r.shape_of(r.Source(view.value), place, place + 1)
 
 
 def _size(facts: Facts, stream: Stream) -> object:

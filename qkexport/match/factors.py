@@ -15,6 +15,7 @@ import onnx_ir as ir
 from qkexport.match import recipe as r
 from qkexport.match.facts import Facts, View, producer
 from qkexport.match.layout import CHANNEL, HEAD, Factor, Layout, axis_size, extent, labels
+from qkexport.match.norms.norm import PerHead
 from qkexport.match.sizes import ONE, Size, product
 
 
@@ -116,6 +117,23 @@ def channel_factor(facts: Facts, value: ir.Value, layout: Layout) -> ChannelFact
             return ChannelFactor(single, per_head=False, per_channel=False)
         source = source if facts.sizes(value) == (extent(layout, CHANNEL),) else r.Constant(array)
     return _arranged(source, digits, layout)
+
+
+def per_head_factor(facts: Facts, parameter: PerHead, layout: Layout) -> ChannelFactor | None:
+    """One tensor a head, each [D], as [H, D]."""
+    channels = extent(layout, CHANNEL)
+    if not whole(layout[parameter.axis], HEAD, Size(parameter.num_heads)):
+        return None
+    if len(parameter.values) != parameter.num_heads or not whole(layout[-1], CHANNEL, channels):
+        return None
+    if any(facts.sizes(value) != (channels,) for value in parameter.values):
+        return None
+    arrays = [facts.constants.array(value) for value in parameter.values]
+    rows = [
+        r.reshape(r.Source(value) if array is None else r.Constant(array), [1, channels.count])
+        for value, array in zip(parameter.values, arrays, strict=True)
+    ]
+    return ChannelFactor(r.concat(rows, 0), per_head=True, per_channel=True)
 
 
 def _arranged(source: r.Recipe, digits: list[Factor], layout: Layout) -> ChannelFactor | None:

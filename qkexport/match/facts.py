@@ -78,9 +78,10 @@ class Facts:
 
 _KEEPS_DTYPE: Final = frozenset(
     {
-        "Add", "Clip", "Concat", "Div", "Dropout", "Expand", "Flatten", "Gather", "Identity",
-        "LayerNormalization", "MatMul", "Mul", "Neg", "Pow", "Reciprocal", "ReduceMean", "Reshape",
-        "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
+        "Add", "Clip", "Concat", "Cos", "Div", "Dropout", "Exp", "Expand", "Flatten", "Gather",
+        "Identity", "LayerNormalization", "Log", "MatMul", "Mul", "Neg", "Pow", "Reciprocal",
+        "ReduceMean", "Reshape", "Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Split", "Sqrt",
+        "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
 

@@ -146,6 +146,11 @@ def concat(parts: Sequence[Recipe], axis: int) -> Recipe:
     return Apply("Concat", tuple(parts), (("axis", axis),))
 
 
+def shape_of(recipe: Recipe, start: int, end: int) -> Recipe:
+    """Sizes of some axes, int64."""
+    return Apply("Shape", (recipe,), (("start", start), ("end", end)))
+
+
 def sources(recipe: Recipe) -> tuple[ir.Value, ...]:
     """Values of the graph that a recipe reads."""
     if isinstance(recipe, Source):

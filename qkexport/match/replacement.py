@@ -100,6 +100,6 @@ def _with_merged_batch(layout: Layout, head_dim: int) -> r.Recipe | None:
     names = [labels(factors) for factors in layout]
     if names != [(BATCH, HEAD), (ROW,), (CHANNEL,)]:
         return None
-    rows = r.Apply("Shape", (_OUTPUT,), (("start", 2), ("end", 3)))
+    rows = r.shape_of(_OUTPUT, 2, 3)
     shape = r.concat([r.integers([-1]), rows, r.integers([head_dim])], 0)
     return r.Apply("Reshape", (_OUTPUT, shape))

@@ -9,14 +9,21 @@ import numpy as np
 import onnx_ir as ir
 
 from qkexport.match import recipe as r
-from qkexport.match.factors import ChannelFactor, Scaling, TokenFactor, channel_factor
+from qkexport.match.factors import (
+    ChannelFactor,
+    Scaling,
+    TokenFactor,
+    channel_factor,
+    per_head_factor,
+)
 from qkexport.match.facts import FLOATS, Facts, View
 from qkexport.match.layout import CHANNEL, HEAD, Layout, extent
+from qkexport.match.norms import PerHead
 from qkexport.match.operand import Copied, Effect, Joined, Normed, Past, Trail
 from qkexport.match.proof import NotProvenError, describe
-from qkexport.match.rotary import Rotation
+from qkexport.match.rotary import Rotation, RowPart, joined_rotation
 from qkexport.match.sizes import ONE, product
-from qkexport.spec import NormAxis, NormRounding, QkNorm
+from qkexport.spec import NormAxis, QkNorm
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
@@ -138,9 +145,10 @@ class _Fold:
         self.streams = [stream]
 
     def join(self, sides: list[Side]) -> None:
+        self.rotation = joined_rotation(self.facts, [_rotated_stream(side) for side in sides])
         for side in sides:
-            if side.rotation is not None or side.token_factors or side.past or side.copies != 1:
-                raise NotProvenError("joined streams are rotated or scaled one by one")
+            if side.token_factors or side.past or side.copies != 1 or side.rotates_first:
+                raise NotProvenError("joined streams are scaled by token one by one")
             number = _constant(side.scale)
             for stream in side.streams:
                 self.streams.append(_times(stream, number) if side.scale != 1.0 else stream)
@@ -206,12 +214,22 @@ class _Fold:
         )
 
 
-def _parameter(facts: Facts, value: ir.Value | None, view: View) -> ChannelFactor | None:
+def _rotated_stream(side: Side) -> RowPart:
+    return RowPart(side.streams[0].raw[0], side.rotation)
+
+
+def _parameter(
+    facts: Facts, value: ir.Value | PerHead | None, view: View
+) -> ChannelFactor | None:
     if value is None:
         return None
-    factor = channel_factor(facts, value, view.layout)
+    if isinstance(value, PerHead):
+        factor = per_head_factor(facts, value, view.layout)
+    else:
+        factor = channel_factor(facts, value, view.layout)
     if factor is None:
-        raise NotProvenError("a norm parameter has no shape of heads and channels", value.producer())
+        node = view.value.producer()
+        raise NotProvenError("a norm parameter has no shape of heads and channels", node)
     return None if factor.number == 1.0 else factor
 
 

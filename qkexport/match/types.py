@@ -89,7 +89,8 @@ def _applied(recipe: r.Apply, inputs: list[RecipeType]) -> RecipeType:
     attributes = dict(recipe.attributes)
     first = inputs[0]
     if recipe.op_type == "Shape":
-        return RecipeType(ir.DataType.INT64, (ONE,))
+        count = _number(attributes["end"]) - _number(attributes["start"])
+        return RecipeType(ir.DataType.INT64, (Size(count),))
     if recipe.op_type == "Cast":
         return RecipeType(ir.DataType(attributes["to"]), first.sizes)
     if recipe.op_type == "Where":
@@ -126,8 +127,22 @@ def _moved(recipe: r.Apply, sizes: Sizes) -> Sizes:
             for i, number in enumerate(numbers)
         )
     if recipe.op_type == "Expand":
-        return tuple(map(Size, numbers))
+        return _listed(recipe.inputs[1])
     return sizes  # Neg, Not
+
+
+def _listed(recipe: r.Recipe) -> Sizes:
+    """The sizes that a shape spells out."""
+    if isinstance(recipe, r.Constant):
+        return tuple(Size(int(item)) for item in recipe.array)
+    if isinstance(recipe, r.Apply) and recipe.op_type == "Concat":
+        return tuple(size for item in recipe.inputs for size in _listed(item))
+    return (_UNKNOWN,)
+
+
+def _number(attribute: int | tuple[int, ...]) -> int:
+    assert isinstance(attribute, int)
+    return attribute
 
 
 def _broadcast(shapes: list[Sizes]) -> Sizes:

@@ -15,6 +15,21 @@ _FLOATING: Final = (*FLOATS, ir.DataType.DOUBLE)
 
 
 @dataclasses.dataclass(frozen=True)
+class PerHead:
+    """A parameter that is one tensor a head.
+
+    Attributes:
+        values: The tensors, in the order of the heads.
+        axis: The axis of the heads.
+        num_heads: How many there must be.
+    """
+
+    values: tuple[ir.Value, ...]
+    axis: int
+    num_heads: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Norm:
     """`result = factor * normalized(source)`, then weight and bias where the operator has them.
 
@@ -34,8 +49,8 @@ class Norm:
     axes: tuple[int, ...]
     epsilon: float
     factor: float = 1.0
-    weight: ir.Value | None = None
-    bias: ir.Value | None = None
+    weight: ir.Value | PerHead | None = None
+    bias: ir.Value | PerHead | None = None
     rounds_before_weight: bool = False
 
 

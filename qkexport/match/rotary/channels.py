@@ -44,6 +44,10 @@ Cell: TypeAlias = tuple[Term, ...]
 Cells: TypeAlias = npt.NDArray[Any]  # of Cell, one axis for each axis that holds channels
 
 
+# Channel number of what a scatter has not written.
+_UNDEFINED: Final = -1
+
+
 class NotLinearError(Exception):
     """The value is not a channel-wise linear function of the source."""
 
@@ -51,7 +55,7 @@ class NotLinearError(Exception):
 LINEAR: Final = frozenset(
     {
         "Add", "Sub", "Mul", "Div", "Neg", "Concat", "Slice", "Split", "Gather", "Cast", "Identity",
-        "Reshape", "Transpose", "Squeeze", "Unsqueeze",
+        "Reshape", "ScatterND", "Transpose", "Squeeze", "Unsqueeze",
     }
 )  # fmt: skip
 
@@ -226,6 +230,27 @@ class Channels:
         cells = self._taken(taken, source, place, sizes[place], rows.reshape(-1))
         return cells.reshape(channel_dims(view.layout))
 
+    def _scatter(self, node: ir.Node, view: View) -> Cells:
+        """Channels on the first axis, written over those of the data."""
+        data, indices, updates = node.inputs[:3]
+        rows = self._facts.constants.array(indices)
+        reduction = node.attributes.get("reduction")
+        if data is None or updates is None or rows is None or rows.ndim != 2:
+            raise NotLinearError
+        if (reduction is not None and reduction.as_string() != "none") or rows.shape[1] != 1:
+            raise NotLinearError
+        sizes = self._facts.sizes(updates)
+        if set(labels(view.layout[0])) != {CHANNEL} or sizes is None or sizes[0].known is None:
+            raise NotLinearError
+        if self.touches(data):
+            cells = self.cells(View(data, view.layout)).copy()
+        else:
+            cells = np.empty(channel_dims(view.layout), object)
+            cells[...] = (Term(_UNDEFINED),)  # whatever it is, it must be written over
+        layout = _with_channels(view.layout, 0, sizes[0].count)
+        cells[rows.reshape(-1)] = _with_axis(self.cells(View(updates, layout)), layout, 0)
+        return cells
+
     def _taken(
         self, view: View, source: ir.Value, place: int, size: Size, rows: npt.NDArray[Any]
     ) -> Cells:
@@ -252,6 +277,7 @@ _RULES: Final[dict[str, Handler]] = {
     "Slice": Channels._slice,
     "Split": Channels._split,
     "Gather": Channels._gather,
+    "ScatterND": Channels._scatter,
 }
 
 

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from qkexport.match import recipe as r
 from qkexport.match.arrange import first
 from qkexport.match.facts import Facts, View, is_op, producer
-from qkexport.match.layout import CHANNEL, Layout, extent
+from qkexport.match.layout import CHANNEL, HEAD, Factor, Layout, axis, extent, joined, labels
 from qkexport.match.moves import step_back
 from qkexport.match.rotary.channels import (
     LINEAR,
@@ -35,6 +35,7 @@ from qkexport.match.rotary.channels import (
 )
 from qkexport.match.rotary.rotation import Rotation, arranged_cache
 from qkexport.match.sizes import ONE, Size
+from qkexport.match.types import recipe_types
 
 _MAX_REGION: Final = 64  # values between a rotation's result and its source; the longest seen is 24
 
@@ -54,18 +55,111 @@ class _Angle:
 
 def written_rotation(facts: Facts, view: View) -> Rotation | None:
     """Tries every value that could be the source, nearest first."""
-    if producer(view.value, "Add", "Sub", "Concat") is None:
+    if producer(view.value, "Add", "Sub", "Concat", "ScatterND") is None:
         return None
-    if extent(view.layout, CHANNEL).known is None:
+    channels, heads = extent(view.layout, CHANNEL).known, extent(view.layout, HEAD).known
+    if channels is None or heads is None:
         return None
+    merged = any({HEAD, CHANNEL} <= set(labels(factors)) for factors in view.layout)
+    rule = _rotation_of_heads if merged else _rotation_of
     for source in _candidates(facts, view.value):
         try:
-            rotation = _rotation_of(facts, view, source)
+            rotation = rule(facts, view, source)
         except NotLinearError:
             continue
         if rotation is not None:
             return rotation
     return None
+
+
+def _rotation_of_heads(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
+    """Rotation before heads are split, [b, s, h*d]: angles may differ by head."""
+    heads, width = extent(view.layout, HEAD).count, extent(view.layout, CHANNEL).count
+    whole = View(view.value, _heads_as_channels(view.layout, width))
+    channels = Channels(facts, source)
+    cells = _in_channel_order(channels.cells(whole), whole.layout)
+    layout = channels.source_layout
+    if layout is None or not _same_but_channels(layout, whole.layout, heads * width):
+        return None
+    turn = _turn_by_head(cells, heads, width)
+    if turn is None:
+        return None
+    interleaved, sign, cos, sin = turn
+    caches = [_cache(facts, channels.angles[angle.index]) for angle in (cos, sin)]
+    if cos.width != sin.width or caches[0] is None or caches[1] is None:
+        return None
+    if any(extent(channels.angles[a.index].layout, CHANNEL).known != a.width for a in (cos, sin)):
+        return None
+    split = [_by_head(facts, cache, heads, cos.width // heads) for cache in caches]
+    if split[0] is None or split[1] is None:
+        return None
+    before = View(source, _channels_as_heads(_numbered(layout), heads, width))
+    turned = split[1] if sign > 0 else r.negative(split[1])
+    return Rotation(before, split[0], turned, width, interleaved, rank=4)
+
+
+def _heads_as_channels(layout: Layout, width: int) -> Layout:
+    def merged(factor: Factor) -> Factor:
+        if factor.label != HEAD:
+            return factor
+        return Factor(CHANNEL, factor.size, factor.stride * Size(width))
+
+    return tuple(joined(map(merged, factors)) for factors in layout)
+
+
+def _channels_as_heads(layout: Layout, heads: int, width: int) -> Layout:
+    """The inverse, where all channels lie on one axis in order."""
+    both = (*axis(HEAD, Size(heads)), *axis(CHANNEL, Size(width)))
+    whole = (Factor(CHANNEL, Size(heads * width)),)
+    if whole not in layout:
+        raise NotLinearError
+    return tuple(both if factors == whole else factors for factors in layout)
+
+
+def _turn_by_head(
+    cells: Sequence[Cell], heads: int, width: int
+) -> tuple[bool, int, _Angle, _Angle] | None:
+    """(interleaved, sign, cos, sin) where every head turns by columns of its own."""
+    for interleaved in (False, True):
+        parts = [
+            _parts(_shifted(cells[h * width + c], h * width), c, width, interleaved)
+            for h in range(heads)
+            for c in range(width)
+        ]
+        found = [part for part in parts if part is not None]
+        signs = {sign for _, _, sign in found}
+        if len(found) != len(parts) or len(signs) != 1:
+            continue
+        cos = _angle_by_head([cos for cos, _, _ in found], heads, width, interleaved)
+        sin = _angle_by_head([sin for _, sin, _ in found], heads, width, interleaved)
+        if cos is not None and sin is not None:
+            return interleaved, signs.pop(), cos, sin
+    return None
+
+
+def _shifted(cell: Cell, offset: int) -> Cell:
+    return tuple(dataclasses.replace(term, channel=term.channel - offset) for term in cell)
+
+
+def _angle_by_head(
+    found: Sequence[tuple[int, int]], heads: int, width: int, interleaved: bool
+) -> _Angle | None:
+    if len({index for index, _ in found}) != 1:
+        return None
+    columns = [column for _, column in found]
+    half = width // 2
+    paired = [c // 2 if interleaved else c % half for c in range(width)]
+    if columns == list(range(heads * width)):
+        return _Angle(found[0][0], heads * width)
+    by_head = [h * half + c for h in range(heads) for c in paired]
+    return _Angle(found[0][0], heads * half) if columns == by_head else None
+
+
+def _by_head(facts: Facts, cache: r.Recipe, heads: int, width: int) -> r.Recipe | None:
+    """[b, s, h*w] as [b, h, s, w]."""
+    if len(recipe_types(facts, cache, {}).sizes) != 3:
+        return None
+    return r.transpose(r.reshape(cache, [0, 0, heads, width]), [0, 2, 1, 3])
 
 
 def _candidates(facts: Facts, value: ir.Value) -> list[ir.Value]:
@@ -115,7 +209,8 @@ def _rotation_of(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
         return None
     sin_recipe = recipes[1] if sign > 0 else r.negative(recipes[1])
     before = View(source, _numbered(layout))
-    return Rotation(before, recipes[0], sin_recipe, rotary_dim, interleaved)
+    rank = len(recipe_types(facts, recipes[0], {}).sizes)
+    return Rotation(before, recipes[0], sin_recipe, rotary_dim, interleaved, rank=rank)
 
 
 def _in_channel_order(cells: Cells, layout: Layout) -> list[Cell]:

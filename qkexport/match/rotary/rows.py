@@ -1,0 +1,236 @@
+"""Rotation of some tokens only: the others turn by nothing, cos 1 and sin 0.
+
+    Concat(Slice(x, :n), rotated(Slice(x, n:)))        prefix tokens, text tokens
+    ScatterND(x, rows, rotated(Slice(x, rows)))        written in place
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from qkexport.match import recipe as r
+from qkexport.match.facts import Facts, View, data_input, integer, producer
+from qkexport.match.layout import ROW, Layout, axes_with, extent, labels
+from qkexport.match.moves import step_back
+from qkexport.match.rotary.rotation import Rotation, with_rows
+from qkexport.match.shapes import Vector
+from qkexport.match.sizes import Size
+
+FindRotation: TypeAlias = Callable[[Facts, View], Rotation | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPart:
+    """Some tokens, rotated or not.
+
+    Attributes:
+        source: The tokens before they are rotated.
+        rotation: How, or None.
+    """
+
+    source: View
+    rotation: Rotation | None
+
+
+def rotation_of_rows(facts: Facts, view: View, find_rotation: FindRotation) -> Rotation | None:
+    """Matches the final `Concat` or `ScatterND` over tokens."""
+    parts = _concatenated(facts, view, find_rotation) or _scattered(facts, view, find_rotation)
+    if parts is None:
+        return None
+    source, rows = parts
+    rotation = joined_rotation(facts, rows)
+    return None if rotation is None else dataclasses.replace(rotation, source=source)
+
+
+def joined_rotation(facts: Facts, parts: Sequence[RowPart]) -> Rotation | None:
+    """One rotation for tokens that lie one after another, or None where none is rotated."""
+    rotations = [part.rotation for part in parts if part.rotation is not None]
+    if not rotations:
+        return None
+    first = rotations[0]
+    for other in rotations:
+        alike = (other.rotary_dim, other.interleaved) == (first.rotary_dim, first.interleaved)
+        if not alike or other.positions is not None:
+            return None
+    caches = []
+    for name, unit in (("cos", 1.0), ("sin", 0.0)):
+        rows = [
+            _identity(facts, part.source, getattr(first, name), unit)
+            if part.rotation is None
+            else getattr(part.rotation, name)
+            for part in parts
+        ]
+        if None in rows:
+            return None
+        caches.append(r.concat(rows, first.rank - 2))
+    return dataclasses.replace(first, cos=caches[0], sin=caches[1])
+
+
+def _identity(facts: Facts, tokens: View, like: r.Recipe, unit: float) -> r.Recipe | None:
+    """A cache of angle zero for these tokens, as wide as another."""
+    places = axes_with(tokens.layout, ROW)
+    if len(places) != 1 or len(tokens.layout[places[0]]) != 1:
+        return None
+    rows = extent(tokens.layout, ROW).known
+    length: r.Recipe = (
+        r.integers([rows])
+        if rows is not None
+        else r.shape_of(r.Source(tokens.value), places[0], places[0] + 1)
+    )
+    return with_rows(facts, like, length, unit)
+
+
+def _concatenated(
+    facts: Facts, view: View, find_rotation: FindRotation
+) -> tuple[View, list[RowPart]] | None:
+    node = producer(view.value, "Concat")
+    if node is None or None in node.inputs:
+        return None
+    place = integer(node, "axis", 0) % view.rank
+    if labels(view.layout[place]) != (ROW,):
+        return None
+    parts, pieces = [], []
+    for value in node.inputs:
+        if value is None:
+            return None
+        part = _row_part(facts, View(value, _own_rows(facts, view.layout, place, value)), find_rotation)
+        piece = _piece(facts, part.source)
+        if piece is None:
+            return None
+        parts.append(part)
+        pieces.append(piece)
+    if not _covers(pieces) or all(part.rotation is None for part in parts):
+        return None
+    whole = pieces[0].source
+    if not facts.same_sizes(whole, view.value):
+        return None
+    return View(whole, view.layout), parts
+
+
+def _row_part(facts: Facts, view: View, find_rotation: FindRotation) -> RowPart:
+    at = view
+    while True:
+        rotation = find_rotation(facts, at)
+        if rotation is not None:
+            return RowPart(rotation.source, rotation)
+        move = step_back(facts, at)
+        if move is None or move.copied:
+            return RowPart(view, None)
+        at = move.view
+
+
+def _own_rows(facts: Facts, layout: Layout, place: int, value: ir.Value) -> Layout:
+    sizes = facts.sizes(value)
+    if sizes is None:
+        return layout
+    factor = dataclasses.replace(layout[place][0], size=sizes[place])
+    return (*layout[:place], () if sizes[place] == Size(1) else (factor,), *layout[place + 1 :])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """Rows [start, end) of a tensor; bounds as written, None for an open end."""
+
+    source: ir.Value
+    start: object
+    end: object
+
+
+def _piece(facts: Facts, view: View) -> _Piece | None:
+    node = producer(view.value, "Slice", "Split")
+    if node is None or node.inputs[0] is None:
+        return None
+    if node.op_type == "Split":
+        return _split_piece(facts, view, node)
+    axes = facts.constants.integers(data_input(node, 3))
+    steps = data_input(node, 4)
+    if axes is None or len(axes) != 1 or axes_with(view.layout, ROW) != (axes[0] % view.rank,):
+        return None
+    if steps is not None and facts.constants.integers(steps) != (1,):
+        return None
+    return _Piece(node.inputs[0], _bound(facts, node.inputs[1]), _bound(facts, node.inputs[2]))
+
+
+def _split_piece(facts: Facts, view: View, node: ir.Node) -> _Piece | None:
+    place = integer(node, "axis", 0) % view.rank
+    if axes_with(view.layout, ROW) != (place,) or node.inputs[0] is None:
+        return None
+    index = node.outputs.index(view.value)
+    last = index == len(node.outputs) - 1
+    return _Piece(node.inputs[0], 0 if index == 0 else (node, index), None if last else (node, index + 1))
+
+
+def _bound(facts: Facts, value: ir.Value | None) -> object:
+    integers = facts.constants.integers(value)
+    if integers is not None and len(integers) == 1:
+        return None if integers[0] >= 2**31 - 1 else integers[0]
+    vector: Vector | None = facts.shapes.vector(value)
+    if vector is not None and len(vector) == 1 and vector[0] is not None:
+        return vector[0]
+    return value
+
+
+def _covers(pieces: Sequence[_Piece]) -> bool:
+    """Whether the pieces are all rows of one tensor in order."""
+    if len({piece.source for piece in pieces}) != 1:
+        return False
+    if pieces[0].start != 0 or pieces[-1].end is not None:
+        return False
+    return all(
+        left.end is not None and left.end == right.start
+        for left, right in zip(pieces, pieces[1:], strict=False)
+    )
+
+
+def _scattered(
+    facts: Facts, view: View, find_rotation: FindRotation
+) -> tuple[View, list[RowPart]] | None:
+    """In-place rotation of the last rows, or of the first."""
+    node = producer(view.value, "ScatterND")
+    if node is None or None in node.inputs[:3] or labels(view.layout[0]) != (ROW,):
+        return None
+    data, indices, updates = (value for value in node.inputs[:3] if value is not None)
+    reduction = node.attributes.get("reduction")
+    rows = facts.constants.array(indices)
+    total = facts.sizes(data)
+    if rows is None or total is None or total[0].known is None or rows.ndim != 2:
+        return None
+    if reduction is not None and reduction.as_string() != "none":
+        return None
+    where = rows.reshape(-1)
+    start, stop = int(where[0]), int(where[-1]) + 1
+    if where.tolist() != list(range(start, stop)):
+        return None
+    part = _row_part(facts, View(updates, _own_rows(facts, view.layout, 0, updates)), find_rotation)
+    piece = _piece(facts, part.source)
+    before = View(data, view.layout)
+    if part.rotation is None or piece is None or not _is_view_of(facts, before, piece.source):
+        return None
+    if (piece.start, piece.end) != (start, None if stop == total[0].known else stop):
+        return None
+    return before, _with_rest(before, part, start, total[0].known - stop)
+
+
+def _is_view_of(facts: Facts, view: View, value: ir.Value) -> bool:
+    while view.value is not value:
+        move = step_back(facts, view)
+        if move is None or move.copied:
+            return False
+        view = move.view
+    return True
+
+
+def _with_rest(data: View, part: RowPart, before: int, after: int) -> list[RowPart]:
+    def rest(count: int) -> list[RowPart]:
+        if not count:
+            return []
+        rows = dataclasses.replace(data.layout[0][0], size=Size(count))
+        return [RowPart(View(data.value, ((rows,), *data.layout[1:])), None)]
+
+    return [*rest(before), part, *rest(after)]
+
+
