@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,14 @@ def remove_abandoned(path: Path) -> None:
         match = _TEMPORARY.fullmatch(candidate.name)
         if match and match["name"] == path.name and not _alive(int(match["pid"])):
             candidate.unlink(missing_ok=True)
+
+
+def remove_abandoned_folders(folder: Path) -> None:
+    """Removes temporary folders named `.<pid>.*.partial` whose process is no longer alive."""
+    for candidate in folder.glob(".*.partial"):
+        pid = candidate.name.split(".")[1]
+        if candidate.is_dir() and pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(candidate, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:

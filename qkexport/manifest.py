@@ -52,6 +52,7 @@ class Manifest:
         precision: Types of the floating-point inputs and outputs; TensorRT is strongly typed.
         inputs: What the engine takes.
         outputs: What it returns.
+        num_layers: Layers of the network.
         options: Build options.
         parity: How far the engine was proven: `BUILT`, `RAN` or `MATCHED`, and why no further.
         created_by: Version of qkexport.
@@ -69,6 +70,7 @@ class Manifest:
     precision: tuple[str, ...]
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
+    num_layers: int
     options: dict[str, Any]
     parity: dict[str, str]
     created_by: str

@@ -1,8 +1,7 @@
-"""`qkexport build`: an ONNX model to a TensorRT engine."""
+"""`qkexport build`."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,18 +9,17 @@ import click
 
 from qkexport.cli.command import Command
 from qkexport.cli.outcome import Outcome
+from qkexport.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from qkexport.engine import BuildOptions
 
-    from qkexport.engine import BuildOptions, BuildResult
-
-_LOG: Final = logging.getLogger(__name__)
+_PATH: Final = click.Path(path_type=Path)
 
 
-@click.command(cls=Command)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Engine.")
+@click.command("build", cls=Command)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="Engine, or folder of a matrix.")
 @click.option(
     "--runtime",
     default="auto",
@@ -41,21 +39,50 @@ _LOG: Final = logging.getLogger(__name__)
     "shapes",
     multiple=True,
     metavar="NAME=MIN,OPT,MAX",
-    help="Shapes of an input, sizes joined by x; repeated for a name: one profile each.",
+    help="Shapes of an input, sizes joined by x; again for a name: the next profile.",
 )
 @click.option(
     "--target",
     metavar="SM,...",
-    help="Compute capabilities to build for ahead of time: sm_89,sm_120 or all.",
+    help="Compute capabilities to build for ahead of time, as in sm_89,sm_120; or all.",
 )
-@click.option("--timing-cache", type=click.Path(path_type=Path), help="Keeps kernel timings.")
+@click.option("--timing-cache", type=_PATH, metavar="FILE", help="Keeps kernel timings.")
 @click.option("--workspace", metavar="SIZE", help="Most scratch memory of a kernel, as in 4GiB.")
 @click.option("--refit", is_flag=True, help="Weights can be replaced in the engine.")
 @click.option("--strip-weights", is_flag=True, help="Ship without weights; a refit adds them.")
 @click.option("--version-compatible", is_flag=True, help="Newer TensorRT can load the engine.")
 @click.option("--opt-level", type=click.IntRange(0, 5), help="0 builds fast, 5 runs fast.")
-def command(model: Path, output: Path, runtime: str, attention: str, **options: Any) -> Outcome:
-    """Build a TensorRT engine from MODEL, with a manifest beside it."""
+@click.option("--cache", type=_PATH, metavar="DIR", help="Engines that need not be built again.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes of a matrix.  [default: one a CPU]")
+def command(models: tuple[Path, ...], output: Path, **options: Any) -> Outcome:
+    """Build TensorRT engines from .onnx models, each with a manifest beside it.
+
+    With an OUTPUT named like an engine, MODEL becomes one engine for all targets. With a folder,
+    every MODEL is built for every target, each in a process of its own; engines that the cache
+    (OUTPUT/.cache) has are not built again.
+    """
+    from qkexport.engine.pipeline import ENGINE_SUFFIXES
+
+    if output.suffix not in ENGINE_SUFFIXES:
+        return _matrix(models, output, **options)
+    if len(models) > 1:
+        message = f"Output of several models must be a folder, got {output}."
+        raise UsageError(message)
+    return _single(models[0], output, **options)
+
+
+def _single(
+    model: Path,
+    output: Path,
+    *,
+    runtime: str,
+    attention: str,
+    cache: Path | None,
+    jobs: int | None,
+    **options: Any,
+) -> Outcome:
+    from qkexport.cli.build_progress import log_progress
+    from qkexport.cli.build_tables import render_build
     from qkexport.engine import build
 
     result = build(
@@ -64,9 +91,52 @@ def command(model: Path, output: Path, runtime: str, attention: str, **options: 
         runtime=runtime,
         attention=attention,
         options=_options(**options),
-        progress=_log_progress(),
+        cache=cache,
+        progress=log_progress(),
     )
-    return Outcome(bool(result), result.to_document(), lambda console: _render(console, result))
+    return Outcome(
+        bool(result), result.to_document(), lambda console: render_build(console, result)
+    )
+
+
+def _matrix(
+    models: tuple[Path, ...],
+    folder: Path,
+    *,
+    target: str | None,
+    cache: Path | None,
+    jobs: int | None,
+    **options: Any,
+) -> Outcome:
+    from qkexport.cli.build_tables import render_matrix
+    from qkexport.engine.matrix import build_matrix, matrix_cells
+    from qkexport.engine.plan import plan_build
+
+    wanted = _options(target=target, **_of_engine(options))
+    targets = plan_build(options["runtime"], options["attention"], wanted).options.targets
+    cells = matrix_cells(models, targets, folder)
+    result = build_matrix(cells, _arguments(options), cache=cache or folder / ".cache", jobs=jobs)
+    return Outcome(
+        bool(result), result.to_document(), lambda console: render_matrix(console, result)
+    )
+
+
+def _of_engine(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("runtime", "attention")}
+
+
+def _arguments(options: dict[str, Any]) -> list[str]:
+    """The options again, as a cell of a matrix is given them on its command line."""
+    arguments: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.removesuffix('s') if name == 'shapes' else name.replace('_', '-')}"
+        if value is True:
+            arguments.append(flag)
+        elif isinstance(value, tuple):
+            arguments += [part for item in value for part in (flag, item)]
+        elif value not in (None, False):
+            arguments += [flag, str(value)]
+    return arguments
 
 
 def _options(
@@ -82,46 +152,3 @@ def _options(
         workspace=parse_size(workspace) if workspace else None,
         **plain,
     )
-
-
-_BAR_WIDTH: Final = 20
-
-
-def _log_progress() -> Any:
-    """Tells the log of every twentieth of the work; on a terminal it shows as a bar."""
-    shown = -1
-
-    def progress(share: float, phase: str) -> None:
-        nonlocal shown
-        filled = int(share * _BAR_WIDTH)
-        if filled != shown:
-            shown = filled
-            bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
-            _LOG.info("building %s %3.0f %% %s", bar, share * 100, phase)
-
-    return progress
-
-
-def _render(console: Console, result: BuildResult) -> None:
-    from rich.table import Table
-
-    manifest = result.manifest
-    table = Table(show_header=False, box=None)
-    table.add_row("runtime", f"{manifest.runtime} {manifest.version}: {result.runtime_reason}")
-    if result.attention_reason:
-        table.add_row("attention", f"{manifest.attention}: {result.attention_reason}")
-    table.add_row("targets", ", ".join(manifest.targets))
-    for number, profile in enumerate(manifest.profiles):
-        for name, shapes in profile.items():
-            text = " .. ".join("x".join(map(str, shape)) for shape in shapes)
-            table.add_row(f"profile {number}", f"{name} {text}")
-    for check in result.checks:
-        word = {True: "passed", False: "FAILED", None: "not possible"}[check.passed]
-        table.add_row(f"check {check.name}", f"{word}: {check.detail}")
-    console.print(table)
-    megabytes = result.engine_bytes / 1e6
-    took = sum(result.seconds.values())
-    if result.output is None:
-        console.print("No engine was written.")
-    else:
-        console.print(f"BUILT {result.output} ({megabytes:.1f} MB) in {took:.1f} s")

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from qkexport._version import __version__
+from qkexport.engine.cache import EngineCache, cache_key
 from qkexport.engine.checks import check_engine
 from qkexport.engine.choose import AUTO
 from qkexport.engine.compile import Compiled, Job, compile_engine
@@ -18,15 +20,15 @@ from qkexport.engine.plan import Plan, plan_build
 from qkexport.engine.prepare import Prepared, external_files, prepare, read_model
 from qkexport.engine.profiles import complete_profiles
 from qkexport.engine.provenance import Provenance, describe
-from qkexport.engine.result import BuildResult
+from qkexport.engine.result import BuildResult, Check
 from qkexport.errors import UsageError
-from qkexport.files import write_whole
-from qkexport.manifest import manifest_path, manifest_text
+from qkexport.files import sha256_of, write_whole
+from qkexport.manifest import Manifest, manifest_path, manifest_text
 
 if TYPE_CHECKING:
     from qkexport.engine.progress import Progress
 
-_ENGINE_SUFFIXES: Final = (".engine", ".plan", ".trt")
+ENGINE_SUFFIXES: Final = (".engine", ".plan", ".trt")
 
 
 def build(
@@ -36,6 +38,7 @@ def build(
     runtime: str = AUTO,
     attention: str = AttentionChoice.AUTO,
     options: BuildOptions | None = None,
+    cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds a TensorRT engine from an ONNX model, with a manifest beside it.
@@ -48,6 +51,7 @@ def build(
         runtime: `auto`, `tensorrt` or `tensorrt-rtx`.
         attention: `auto`, `plugin` or `native`.
         options: Profiles, targets and TensorRT's own options.
+        cache: Folder of engines that were built before; the same inputs are not built again.
         progress: Called with a share of 0 to 1 and the name of TensorRT's phase.
 
     Returns:
@@ -61,17 +65,19 @@ def build(
         BackendUnavailableError: The runtime, GPU or plugin library is not here.
         KeyboardInterrupt: The user stopped the build.
     """
-    source, target = Path(model), Path(output)
-    _check_output(target)
+    _check_output(Path(output))
     plan = plan_build(runtime, attention, options or BuildOptions())
-    clock = Clock()
+    run = _Run(plan, Path(model), Path(output), EngineCache(Path(cache)) if cache else None)
     with tempfile.TemporaryDirectory(prefix="qkexport-build-") as folder:
-        prepared, provenance = _prepare(source, plan, Path(folder), clock)
+        prepared = run.prepare(Path(folder))
         job = make_job(plan, prepared)
-        with clock.stage("compile"):
+        key = run.key(job)
+        known = run.fetch(key)
+        if known is not None:
+            return known
+        with run.stage("compile"):
             compiled = compile_engine(plan.bindings, job, progress or _unwatched)
-    with clock.stage("write"):
-        return _finish(plan, prepared, job, compiled, provenance, target, clock)
+    return run.finish(prepared, job, compiled, key)
 
 
 def make_job(plan: Plan, prepared: Prepared) -> Job:
@@ -82,56 +88,11 @@ def make_job(plan: Plan, prepared: Prepared) -> Job:
     return Job(plan.flavour, prepared.path, options, plugin)
 
 
-def _prepare(source: Path, plan: Plan, folder: Path, clock: Clock) -> tuple[Prepared, Provenance]:
-    """Returns no reference to the graph: beside TensorRT's copy it would double the memory."""
-    with clock.stage("read"):
-        model = read_model(source)
-        provenance = Provenance.start(source, external_files(model))
-    with clock.stage("lower"):
-        return prepare(model, source, plan.flavour, plan.attention, folder), provenance
+class _Run:
+    """One build on its way through the stages."""
 
-
-def _finish(
-    plan: Plan,
-    prepared: Prepared,
-    job: Job,
-    compiled: Compiled,
-    provenance: Provenance,
-    target: Path,
-    clock: Clock,
-) -> BuildResult:
-    manifest = describe(plan, prepared, job, compiled, provenance, target.name)
-    checks = check_engine(compiled, job)
-    passed = all(check.passed is not False for check in checks)
-    if passed:
-        write_whole(target, [memoryview(compiled.plan)])
-        write_whole(manifest_path(target), [manifest_text(manifest).encode()])
-    return BuildResult(
-        output=target if passed else None,
-        manifest=manifest,
-        runtime_reason=plan.runtime_reason,
-        attention_reason=plan.attention_reason if prepared.num_attentions else "",
-        num_layers=compiled.num_layers,
-        checks=checks,
-        seconds=clock.seconds,
-        engine_bytes=memoryview(compiled.plan).nbytes,
-    )
-
-
-def _check_output(target: Path) -> None:
-    if target.suffix not in _ENGINE_SUFFIXES:
-        message = f"Output must be named like an engine, got {target.name!r}."
-        raise UsageError(message, note=f"accepted endings: {', '.join(_ENGINE_SUFFIXES)}.")
-
-
-def _unwatched(share: float, phase: str) -> None:
-    """Progress that nobody watches."""
-
-
-class Clock:
-    """Seconds of each stage."""
-
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan, source: Path, target: Path, cache: EngineCache | None) -> None:
+        self.plan, self.source, self.target, self.cache = plan, source, target, cache
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -139,3 +100,85 @@ class Clock:
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
+
+    def prepare(self, folder: Path) -> Prepared:
+        """Keeps no reference to the graph: beside TensorRT's copy it would double the memory."""
+        with self.stage("read"):
+            model = read_model(self.source)
+            self.provenance = Provenance.start(self.source, external_files(model))
+        with self.stage("lower"):
+            return prepare(model, self.source, self.plan.flavour, self.plan.attention, folder)
+
+    def key(self, job: Job) -> str | None:
+        if self.cache is None:
+            return None
+        return cache_key(
+            {
+                "onnx": self.provenance.digest.result(),
+                "runtime": self.plan.flavour,
+                "version": self.plan.bindings.__version__,
+                "attention": self.plan.attention,
+                "plugin": None if job.plugin is None else sha256_of(job.plugin),
+                "options": job.options.to_document(),
+                "profiles": [{n: str(s) for n, s in p.items()} for p in job.options.profiles],
+                "created_by": __version__,
+            }
+        )
+
+    def fetch(self, key: str | None) -> BuildResult | None:
+        if self.cache is None or key is None:
+            return None
+        with self.stage("fetch"):
+            manifest = self.cache.fetch(key, self.target)
+        if manifest is None:
+            return None
+        check = Check("digest", True, "the engine in the cache is as it was built")
+        size = self.target.stat().st_size
+        return self._result(manifest, (check,), size, written=True, cached=True)
+
+    def finish(
+        self, prepared: Prepared, job: Job, compiled: Compiled, key: str | None
+    ) -> BuildResult:
+        with self.stage("write"):
+            manifest = describe(
+                self.plan, prepared, job, compiled, self.provenance, self.target.name
+            )
+            checks = check_engine(compiled, job)
+            passed = all(check.passed is not False for check in checks)
+            if passed:
+                write_whole(self.target, [memoryview(compiled.plan)])
+                write_whole(manifest_path(self.target), [manifest_text(manifest).encode()])
+            if passed and self.cache is not None and key is not None:
+                self.cache.store(key, self.target)
+        size = memoryview(compiled.plan).nbytes
+        return self._result(manifest, checks, size, written=passed, cached=False)
+
+    def _result(
+        self,
+        manifest: Manifest,
+        checks: tuple[Check, ...],
+        size: int,
+        *,
+        written: bool,
+        cached: bool,
+    ) -> BuildResult:
+        return BuildResult(
+            output=self.target if written else None,
+            manifest=manifest,
+            runtime_reason=self.plan.runtime_reason,
+            attention_reason=self.plan.attention_reason if manifest.op_version else "",
+            checks=checks,
+            seconds=self.seconds,
+            engine_bytes=size,
+            cached=cached,
+        )
+
+
+def _check_output(target: Path) -> None:
+    if target.suffix not in ENGINE_SUFFIXES:
+        message = f"Output must be named like an engine, got {target.name!r}."
+        raise UsageError(message, note=f"accepted endings: {', '.join(ENGINE_SUFFIXES)}.")
+
+
+def _unwatched(share: float, phase: str) -> None:
+    """Progress that nobody watches."""

@@ -66,6 +66,7 @@ def describe(
         precision=tuple(sorted({tensor.dtype for tensor in tensors} & set(_FLOATS))),
         inputs=_records(compiled.inputs),
         outputs=_records(compiled.outputs),
+        num_layers=compiled.num_layers,
         options=json.loads(json.dumps(job.options.to_document())),
         parity={"tier": "BUILT", "reason": "the engine was not run"},
         created_by=f"qkexport {__version__}",

@@ -34,7 +34,6 @@ class BuildResult:
         manifest: What is known about it.
         runtime_reason: Why this runtime.
         attention_reason: Why this attention; empty without QKNormAttention nodes.
-        num_layers: Layers of the network.
         checks: What was looked at after the build.
         seconds: Time of each stage.
         engine_bytes: Size of the engine.
@@ -45,7 +44,6 @@ class BuildResult:
     manifest: Manifest
     runtime_reason: str
     attention_reason: str
-    num_layers: int
     checks: tuple[Check, ...]
     seconds: Mapping[str, float]
     engine_bytes: int
@@ -62,7 +60,6 @@ class BuildResult:
             "manifest": self.manifest.to_document(),
             "runtime_reason": self.runtime_reason,
             "attention_reason": self.attention_reason,
-            "num_layers": self.num_layers,
             "engine_bytes": self.engine_bytes,
             "checks": [dataclasses.asdict(check) for check in self.checks],
             "seconds": dict(self.seconds),

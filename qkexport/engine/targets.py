@@ -18,13 +18,13 @@ PORTABLE: Final = "sm_80+"
 
 
 def parse_targets(text: str) -> tuple[str, ...]:
-    """Targets of a text such as `sm_89,sm_120`, in ascending order; `all` is kept as it is.
+    """Targets of a text such as `sm_89,sm_120`, in ascending order; `all` and `sm_80+` stay.
 
     Raises:
         UsageError: A part names no compute capability.
     """
-    if text.strip().lower() == ALL:
-        return (ALL,)
+    if text.strip().lower() in (ALL, PORTABLE):
+        return (text.strip().lower(),)
     numbers = set()
     for part in text.split(","):
         match = _TARGET.fullmatch(part.strip())
@@ -53,13 +53,15 @@ def resolve_targets(wanted: Sequence[str]) -> tuple[str, ...]:
     known = known_targets()
     if tuple(wanted) == (ALL,):
         return known
+    if tuple(wanted) in ((), (PORTABLE,)):
+        return (PORTABLE,)
     for target in wanted:
         if target not in known:
             message = f"Target must be one that tensorrt-rtx compiles for, got {target}."
             note = f"the installed version knows {', '.join(known)}."
             hint = "for other GPUs build with --runtime tensorrt on a machine that has one."
             raise UsageError(message, note=note, hint=hint)
-    return tuple(wanted) or (PORTABLE,)
+    return tuple(wanted)
 
 
 def set_targets(config: rtx.IBuilderConfig, targets: Sequence[str]) -> None:
