@@ -100,14 +100,13 @@ Status can_implement(const AttentionParams& p) {
   if (!sizes_are_valid(p) || !rotary_is_valid(p)) return Status::kInvalidShape;
   // Tensors without elements may have null pointers.
   const bool cached = p.past_key.data != nullptr && p.past_value.data != nullptr;
-  const bool complete = p.batch_size == 0 || (p.kv_lengths != nullptr &&
-                                              (cached || p.seqlen_total == 0));
+  const bool complete =
+      p.batch_size == 0 || (p.kv_lengths != nullptr && (cached || p.seqlen_total == 0));
   if (p.kv_cache == KvCache::kStatic && !complete) return Status::kInvalidShape;
   return Status::kSuccess;
 }
 
-size_t workspace_size(const KernelTable& kernels, const AttentionParams& params,
-                      int64_t workers) {
+size_t workspace_size(const KernelTable& kernels, const AttentionParams& params, int64_t workers) {
   return kernels.make_plan(params, workers, longest_sequence(params)).layout.total;
 }
 
@@ -115,10 +114,9 @@ Status run(const KernelTable& kernels, const AttentionParams& params, void* work
            size_t workspace_bytes, const Parallel& parallel) {
   const Status status = can_implement(params);
   if (status != Status::kSuccess) return status;
-  const bool positions =
-      positions_fit(params.query_rotary, params.batch_size, params.seqlen_q) &&
-      (!params.normalize_key ||
-       positions_fit(params.key_rotary, params.batch_size, params.seqlen_kv));
+  const bool positions = positions_fit(params.query_rotary, params.batch_size, params.seqlen_q) &&
+                         (!params.normalize_key ||
+                          positions_fit(params.key_rotary, params.batch_size, params.seqlen_kv));
   if (!positions) return Status::kInvalidPosition;
   const Plan plan = kernels.make_plan(params, parallel.workers, longest_sequence(params));
   if (workspace_bytes < plan.layout.total) return Status::kWorkspaceTooSmall;

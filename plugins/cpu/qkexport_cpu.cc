@@ -39,6 +39,5 @@ int qkexport_attention_cpu(const QkexportAttentionParams* params, void* workspac
   const auto* kernels = chosen_kernels();
   if (kernels == nullptr) return -1;
   const auto pool = qkexport::cpu::shared_pool(at_least_one(num_threads));
-  return static_cast<int>(
-      qkexport::cpu::run(*kernels, *params, workspace, workspace_bytes, pool));
+  return static_cast<int>(qkexport::cpu::run(*kernels, *params, workspace, workspace_bytes, pool));
 }

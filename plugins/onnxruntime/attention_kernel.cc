@@ -80,9 +80,9 @@ void run_on_pool(void* context, int64_t tasks, void (*function)(void*, int64_t),
     const Task& task = *static_cast<Task*>(raw);
     task.function(task.data, static_cast<int64_t>(index));
   };
-  OrtStatus* status = api().KernelContext_ParallelFor(
-      static_cast<const OrtKernelContext*>(context), trampoline, static_cast<size_t>(tasks), 0,
-      &task);
+  OrtStatus* status =
+      api().KernelContext_ParallelFor(static_cast<const OrtKernelContext*>(context), trampoline,
+                                      static_cast<size_t>(tasks), 0, &task);
   if (status == nullptr) return;
   // The pool refused: the tasks are still owed.
   api().ReleaseStatus(status);

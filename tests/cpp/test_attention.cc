@@ -17,8 +17,8 @@ void check(Problem& problem, const std::string& what) {
     for (int64_t i = 0; i < problem.output.size(); ++i) problem.output.set(i, NAN);
     CHECK(run(*kernels, problem.params) == Status::kSuccess);
     const double error = worst_error(problem.output, exact);
-    CHECK_TEXT(error <= 1.0, std::string(kernels->name) + " " + what + " error " +
-                                 std::to_string(error));
+    CHECK_TEXT(error <= 1.0,
+               std::string(kernels->name) + " " + what + " error " + std::to_string(error));
   }
 }
 

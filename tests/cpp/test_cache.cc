@@ -148,8 +148,8 @@ TEST(a_position_outside_its_cache_is_refused_before_anything_is_written) {
     const int64_t positions[] = {0, bad};
     p.params.rotary = qkexport::Rotary::kAfterNorm;
     p.params.rotary_dim = 8;
-    p.params.query_rotary = {table.data(), table.data(), DataType::kFloat32, 4, 4, 0, 0, 4,
-                             positions,    0};
+    p.params.query_rotary = {
+        table.data(), table.data(), DataType::kFloat32, 4, 4, 0, 0, 4, positions, 0};
     p.params.key_rotary = p.params.query_rotary;
     for (int64_t i = 0; i < p.output.size(); ++i) p.output.set(i, 7.0);
     for (const auto* kernels : all_kernels()) {
@@ -163,8 +163,8 @@ TEST(a_small_workspace_is_refused) {
   Problem p(two_heads(2, 0), DataType::kFloat32);
   for (const auto* kernels : all_kernels()) {
     std::vector<char> workspace(qkexport::cpu::workspace_size(*kernels, p.params, 1) - 1);
-    const Status status = qkexport::cpu::run(*kernels, p.params, workspace.data(),
-                                             workspace.size(), {nullptr, 1, run_serially});
+    const Status status = qkexport::cpu::run(*kernels, p.params, workspace.data(), workspace.size(),
+                                             {nullptr, 1, run_serially});
     CHECK(status == Status::kWorkspaceTooSmall);
   }
 }

@@ -1,10 +1,9 @@
 // Conversions of the 16-bit types against double arithmetic.
 #define QKEXPORT_CPU_ISA isa_test
-#include "qkexport/cpu/half.h"
-
 #include <cmath>
 #include <limits>
 
+#include "qkexport/cpu/half.h"
 #include "testing.h"
 
 namespace {
@@ -51,8 +50,8 @@ TEST(every_half_survives_the_round_trip) {
 }
 
 TEST(floats_round_to_the_nearest_half) {
-  const double samples[] = {0.0,    0x1p-26, 0x1p-25, 0x1.8p-25, 0x1p-24, 0x1.8p-24, 0x1.ffcp-15,
-                            0.1,    1.0,     1.0005,  2049.0,    2051.0,  65503.0,   65519.0,
+  const double samples[] = {0.0,     0x1p-26, 0x1p-25, 0x1.8p-25, 0x1p-24,  0x1.8p-24, 0x1.ffcp-15,
+                            0.1,     1.0,     1.0005,  2049.0,    2051.0,   65503.0,   65519.0,
                             65520.0, 70000.0, 3.14159, 0x1.002p0, 0x1.006p0};
   for (const double x : samples) {
     const uint16_t expected = nearest_half(x);
@@ -63,9 +62,9 @@ TEST(floats_round_to_the_nearest_half) {
 
 TEST(floats_round_to_the_nearest_bfloat16) {
   CHECK(float_to_bfloat16_bits(1.0f) == 0x3F80);
-  CHECK(float_to_bfloat16_bits(0x1.01p0f) == 0x3F80);       // tie, even below
-  CHECK(float_to_bfloat16_bits(0x1.03p0f) == 0x3F82);       // tie, even above
-  CHECK(float_to_bfloat16_bits(0x1.010002p0f) == 0x3F81);   // just above the tie
+  CHECK(float_to_bfloat16_bits(0x1.01p0f) == 0x3F80);        // tie, even below
+  CHECK(float_to_bfloat16_bits(0x1.03p0f) == 0x3F82);        // tie, even above
+  CHECK(float_to_bfloat16_bits(0x1.010002p0f) == 0x3F81);    // just above the tie
   CHECK(float_to_bfloat16_bits(0x1.fffffep127f) == 0x7F80);  // rounds to infinity
   CHECK(float_to_bfloat16_bits(-2.5f) == 0xC020);
   CHECK(std::isnan(bfloat16_bits_to_float(float_to_bfloat16_bits(NAN))));

@@ -12,13 +12,13 @@ using namespace qkexport::op;
 class Attributes : public AttributeReader {
  public:
   std::map<std::string, int64_t> ints = {
-      {"num_heads", 4},    {"num_kv_heads", 2}, {"normalize_key", 1}, {"rotary_interleaved", 0},
-      {"rotary_dim", 0},   {"window_left", -1}, {"window_right", -1}};
+      {"num_heads", 4},  {"num_kv_heads", 2}, {"normalize_key", 1}, {"rotary_interleaved", 0},
+      {"rotary_dim", 0}, {"window_left", -1}, {"window_right", -1}};
   std::map<std::string, float> floats = {
       {"qk_norm_epsilon", 1e-6f}, {"scale", 0.5f}, {"softcap", 0.0f}};
   std::map<std::string, std::string> strings = {
-      {"qk_norm", "rms"},  {"norm_axis", "head"}, {"norm_rounding", "after_weight"},
-      {"rotary", "none"},  {"causal", "none"},    {"kv_cache", "concat"}};
+      {"qk_norm", "rms"}, {"norm_axis", "head"}, {"norm_rounding", "after_weight"},
+      {"rotary", "none"}, {"causal", "none"},    {"kv_cache", "concat"}};
 
   bool read_int(const char* name, int64_t& value) const override { return find(ints, name, value); }
   bool read_float(const char* name, float& value) const override {
@@ -199,10 +199,8 @@ TEST(wrong_projections_are_refused) {
                 "share rank 3 or 4");
   check_refused(refused([](Signature& s) { s.inputs[kQuery].shape = {2, 3, 30}; }),
                 "multiple of its 4 heads");
-  check_refused(refused([](Signature& s) { s.inputs[kKey].shape = {1, 3, 16}; }),
-                "one batch size");
-  check_refused(refused([](Signature& s) { s.inputs[kValue].shape = {2, 4, 16}; }),
-                "equally long");
+  check_refused(refused([](Signature& s) { s.inputs[kKey].shape = {1, 3, 16}; }), "one batch size");
+  check_refused(refused([](Signature& s) { s.inputs[kValue].shape = {2, 4, 16}; }), "equally long");
   check_refused(refused([](Signature& s) { s.inputs[kKey].shape = {2, 3, 20}; }),
                 "head_dim of query and key must be equal, got 8 and 10");
   check_refused(refused([](Signature& s) { s.inputs[kValue].shape = {2, 3, 0}; }),

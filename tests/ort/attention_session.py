@@ -61,7 +61,10 @@ def attention_model(
         [node],
         "attention",
         [_value_info(name, inputs[name], dynamic) for name in names],
-        [helper.make_tensor_value_info(n, ONNX_TYPES[inputs["query"].dtype], None) for n in outputs],
+        [
+            helper.make_tensor_value_info(n, ONNX_TYPES[inputs["query"].dtype], None)
+            for n in outputs
+        ],
     )
     opsets = [helper.make_opsetid("", 24), helper.make_opsetid(OP_DOMAIN, OP_VERSION)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

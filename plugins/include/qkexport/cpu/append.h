@@ -23,8 +23,7 @@ inline void append_new_row(const Plan& plan, const AppendTarget& target, int64_t
                            const Scratch& scratch) {
   const AttentionParams& p = *plan.params;
   if (target.transform == nullptr) {
-    std::memcpy(destination, run.first,
-                static_cast<size_t>(target.width * element_size(p.dtype)));
+    std::memcpy(destination, run.first, static_cast<size_t>(target.width * element_size(p.dtype)));
     return;
   }
   load_row(run.first, p.dtype, 0, target.width, scratch.rows);

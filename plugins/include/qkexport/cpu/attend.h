@@ -36,10 +36,10 @@ struct RowTile {
 struct RowBlock {
   int64_t first;  // within the tile
   int64_t rows;
-  KeyRange any;   // keys that some row sees
-  KeyRange all;   // keys that every row sees
-  bool bounded;   // no running maximum is needed
-  bool started;   // some tile was accumulated
+  KeyRange any;  // keys that some row sees
+  KeyRange all;  // keys that every row sees
+  bool bounded;  // no running maximum is needed
+  bool started;  // some tile was accumulated
 };
 
 inline ScoreRules score_rules(const AttentionParams& p) {
@@ -79,8 +79,7 @@ inline void load_query_row(const RowTile& t, const RowTransform& transform, int6
   state.begin = clamp(visible.begin, t.key_begin, t.key_end);
   state.end = clamp(visible.end, t.key_begin, t.key_end);
   state.mask = t.rules.mask == nullptr ? nullptr : mask_row(p.mask, t.pair.batch, head, token);
-  state.bound =
-      __builtin_sqrtf(row_squares(dst, p.head_dim, 0.0f)) * t.key_norm * kBoundSlack;
+  state.bound = __builtin_sqrtf(row_squares(dst, p.head_dim, 0.0f)) * t.key_norm * kBoundSlack;
   state.m = -kInfinity;
   state.d = 0.0f;
 }
@@ -136,8 +135,8 @@ struct KeyTile {
   int64_t origin;  // index of its first key in the total sequence
   const void* keys;
   const void* values;
-  int64_t first;        // when streaming: the key of the tile that the pointers point at,
-  int64_t key_stride;   // and how far apart rows are
+  int64_t first;       // when streaming: the key of the tile that the pointers point at,
+  int64_t key_stride;  // and how far apart rows are
   int64_t value_stride;
   DataType key_type;
   DataType value_type;
@@ -150,16 +149,15 @@ inline void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
   const float* q = query_block(t, block.first);
   with_row_count(block.rows, [&](auto rows) {
     if (t.plan->mode != Mode::kStream) {
-      score_block<rows.value>(q, static_cast<const float*>(tile.keys),
-                              t.plan->head_dim * kPanel, depth, columns.begin, columns.end,
-                              t.scratch.scores);
+      score_block<rows.value>(q, static_cast<const float*>(tile.keys), t.plan->head_dim * kPanel,
+                              depth, columns.begin, columns.end, t.scratch.scores);
       return;
     }
     with_element_type(tile.key_type, [&](auto* tag) {
       const auto* keys = static_cast<decltype(tag)>(const_cast<void*>(tile.keys));
-      score_stream<rows.value>(q, t.plan->head_dim, keys + (columns.begin - tile.first) * tile.key_stride,
-                               tile.key_stride, depth, columns.begin, columns.end,
-                               t.scratch.scores);
+      score_stream<rows.value>(
+          q, t.plan->head_dim, keys + (columns.begin - tile.first) * tile.key_stride,
+          tile.key_stride, depth, columns.begin, columns.end, t.scratch.scores);
     });
   });
 }
@@ -171,15 +169,15 @@ inline void accumulate(const RowTile& t, const KeyTile& tile, const RowBlock& bl
   const float* p = t.scratch.scores;
   with_row_count(block.rows, [&](auto rows) {
     if (t.plan->mode != Mode::kStream) {
-      value_block<rows.value>(p, static_cast<const float*>(tile.values), columns.begin,
-                              columns.end, width, factors, carry, o_row, o);
+      value_block<rows.value>(p, static_cast<const float*>(tile.values), columns.begin, columns.end,
+                              width, factors, carry, o_row, o);
       return;
     }
     with_element_type(tile.value_type, [&](auto* tag) {
       const auto* values = static_cast<decltype(tag)>(const_cast<void*>(tile.values));
-      value_stream<rows.value>(p + columns.begin, values + (columns.begin - tile.first) * tile.value_stride,
-                               tile.value_stride, columns.end - columns.begin, width, factors,
-                               carry, o_row, o);
+      value_stream<rows.value>(
+          p + columns.begin, values + (columns.begin - tile.first) * tile.value_stride,
+          tile.value_stride, columns.end - columns.begin, width, factors, carry, o_row, o);
     });
   });
 }

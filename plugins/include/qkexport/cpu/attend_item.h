@@ -24,8 +24,8 @@ inline void write_output_row(const Plan& plan, Pair pair, int64_t pair_row, floa
   const float factor = d == 0.0f ? 0.0f : 1.0f / d;
   for (int64_t c = 0; c < p.head_dim_v; ++c) o[c] = d == 0.0f ? 0.0f : o[c] * factor;
   const int64_t head = pair.head * plan.group_size + pair_row / p.seqlen_q;
-  char* dst = const_cast<char*>(
-      row_address(p.output, p.dtype, pair.batch, head, pair_row % p.seqlen_q));
+  char* dst =
+      const_cast<char*>(row_address(p.output, p.dtype, pair.batch, head, pair_row % p.seqlen_q));
   store_row(dst, p.dtype, 0, p.head_dim_v, o);
 }
 
@@ -83,7 +83,7 @@ inline void attend_row_tile(RowTile& t, const PackedPair* packed, int64_t split)
   }
   const int64_t origin = any.begin / kTileKeys * kTileKeys;
   for (int64_t key = origin; key < any.end; key += kTileKeys) {
-    const KeyTile tile = packed != nullptr ? packed_tile(*t.plan, *packed, key)
+    const KeyTile tile = packed != nullptr              ? packed_tile(*t.plan, *packed, key)
                          : t.plan->mode == Mode::kLocal ? local_tile(t, key)
                                                         : stream_tile(t, blocks[0], key);
     for (int64_t i = 0; i < count; ++i) attend_block(t, tile, blocks[i]);

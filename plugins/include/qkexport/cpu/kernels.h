@@ -20,8 +20,8 @@ inline void evaluate(int function, const float* x, int64_t n, float* y) {
 }
 
 constexpr KernelTable kernel_table(const char* name) {
-  return {name,       make_plan,   statistics_item, append_item,
-          pack_item,  attend_item, merge_item,      evaluate};
+  return {name,      make_plan,   statistics_item, append_item,
+          pack_item, attend_item, merge_item,      evaluate};
 }
 
 }  // namespace QKEXPORT_CPU_ISA

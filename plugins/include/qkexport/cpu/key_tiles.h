@@ -31,8 +31,7 @@ inline KeyTile local_tile(const RowTile& t, int64_t origin) {
 
 // Copies rows [begin, end) of a sequence that lie in several tensors, or are not normalized yet.
 inline void gather_rows(const RowTile& t, const Sequence& sequence, int64_t begin, int64_t end,
-                        int64_t width, int64_t stride, const RowTransform* transform,
-                        float* dst) {
+                        int64_t width, int64_t stride, const RowTransform* transform, float* dst) {
   RowReader reader(*t.plan->params, sequence, t.pair, width);
   for (int64_t row = begin; row < end; ++row, dst += stride) {
     reader.read(row, transform, t.scratch.transform, dst);
@@ -81,8 +80,7 @@ inline void stream_values(const RowTile& t, int64_t begin, int64_t end, KeyTile&
     tile.value_type = p.dtype;
     return;
   }
-  gather_rows(t, sequence, begin, end, p.head_dim_v, t.plan->head_dim_v, nullptr,
-              t.scratch.values);
+  gather_rows(t, sequence, begin, end, p.head_dim_v, t.plan->head_dim_v, nullptr, t.scratch.values);
   tile.values = t.scratch.values;
   tile.value_stride = t.plan->head_dim_v;
   tile.value_type = DataType::kFloat32;
@@ -101,8 +99,7 @@ inline KeyTile stream_tile(const RowTile& t, const RowBlock& block, int64_t orig
   if (sees_all(t, block, origin)) return tile;
   with_element_type(tile.value_type, [&](auto* tag) {
     const auto* rows = static_cast<decltype(tag)>(const_cast<void*>(tile.values));
-    tile.finite =
-        rows_are_finite(rows, tile.value_stride, end - begin, t.plan->params->head_dim_v);
+    tile.finite = rows_are_finite(rows, tile.value_stride, end - begin, t.plan->params->head_dim_v);
   });
   return tile;
 }

@@ -52,8 +52,7 @@ inline void plan_splits(int64_t workers, Plan& plan) {
 
 inline void plan_append(const AttentionParams& p, Plan& plan) {
   if (p.present_key.data == nullptr && p.present_value.data == nullptr) return;
-  plan.appends_in_place = p.kv_cache == KvCache::kStatic &&
-                          p.present_key.data == p.past_key.data &&
+  plan.appends_in_place = p.kv_cache == KvCache::kStatic && p.present_key.data == p.past_key.data &&
                           p.present_value.data == p.past_value.data;
   plan.append_rows = plan.appends_in_place ? p.seqlen_kv : p.seqlen_total;
   plan.append_chunks = ceil_div(plan.append_rows, kAppendRows);
@@ -63,9 +62,8 @@ inline void plan_append(const AttentionParams& p, Plan& plan) {
 inline void plan_waves(int64_t workers, Plan& plan) {
   const int64_t pair_bytes = plan.key_tiles * kTileKeys * (plan.head_dim + plan.head_dim_v) *
                              static_cast<int64_t>(sizeof(float));
-  const int64_t budget = kWaveBytes > workers * kWaveBytesPerWorker
-                             ? kWaveBytes
-                             : workers * kWaveBytesPerWorker;
+  const int64_t budget =
+      kWaveBytes > workers * kWaveBytesPerWorker ? kWaveBytes : workers * kWaveBytesPerWorker;
   const int64_t fitting = pair_bytes > 0 ? budget / pair_bytes : plan.pairs;
   const bool packed = plan.mode == Mode::kPacked;
   plan.wave_pairs = packed ? clamp(fitting, 1, plan.pairs > 0 ? plan.pairs : 1) : plan.pairs;
@@ -87,15 +85,15 @@ inline void plan_workspace(const AttentionParams& p, Plan& plan) {
   reserve(layout.values, tiles * tile_floats * plan.head_dim_v);
   reserve(layout.tiles, tiles * static_cast<int64_t>(sizeof(PackedTile)));
   const int64_t partial_rows = plan.splits > 1 ? plan.pairs * plan.splits * plan.pair_rows : 0;
-  reserve(layout.partials, partial_rows * (plan.head_dim_v + kPartialState) *
-                               static_cast<int64_t>(sizeof(float)));
+  reserve(layout.partials,
+          partial_rows * (plan.head_dim_v + kPartialState) * static_cast<int64_t>(sizeof(float)));
   layout.scratch = cutter.used();
   BlockCutter scratch(nullptr);
   cut_scratch(plan, scratch);
   layout.scratch_stride = scratch.used();
   // The base of the workspace need not be aligned.
-  layout.total = layout.scratch + static_cast<size_t>(plan.workers) * layout.scratch_stride +
-                 kAlignment;
+  layout.total =
+      layout.scratch + static_cast<size_t>(plan.workers) * layout.scratch_stride + kAlignment;
 }
 
 inline Plan make_plan(const AttentionParams& p, int64_t workers, int64_t longest) {
@@ -111,8 +109,8 @@ inline Plan make_plan(const AttentionParams& p, int64_t workers, int64_t longest
   plan_waves(workers, plan);
   const int64_t tokens = p.seqlen_q > p.seqlen_kv ? p.seqlen_q : p.seqlen_kv;
   if (p.norm_axis == NormAxis::kHidden) plan.statistics_items = p.batch_size * tokens;
-  const double flops = 2.0 * static_cast<double>(plan.pairs) *
-                       static_cast<double>(plan.pair_rows) * static_cast<double>(longest) *
+  const double flops = 2.0 * static_cast<double>(plan.pairs) * static_cast<double>(plan.pair_rows) *
+                       static_cast<double>(longest) *
                        static_cast<double>(p.head_dim + p.head_dim_v);
   const double appended = static_cast<double>(plan.pairs * plan.append_rows) *
                           static_cast<double>(p.head_dim + p.head_dim_v);

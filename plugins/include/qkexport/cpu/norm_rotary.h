@@ -98,9 +98,8 @@ inline void rotate(const AttentionParams& p, const float* cos, const float* sin,
 
 // The offset of a token's row in the caches. Position ids were checked before any kernel ran.
 inline int64_t rotary_offset(const RotaryCache& r, int64_t batch, int64_t head, int64_t token) {
-  const int64_t row = r.position_ids == nullptr
-                          ? token
-                          : r.position_ids[batch * r.position_batch_stride + token];
+  const int64_t row =
+      r.position_ids == nullptr ? token : r.position_ids[batch * r.position_batch_stride + token];
   return batch * r.batch_stride + head * r.head_stride + row * r.row_stride;
 }
 

@@ -118,11 +118,11 @@ struct PackedPair {
 // index counts the pairs of a wave.
 inline PackedPair packed_pair(const Plan& plan, char* workspace, int64_t index) {
   const int64_t first = index * plan.key_tiles;
-  return {reinterpret_cast<float*>(workspace + plan.layout.keys) +
-              first * kTileKeys * plan.head_dim,
-          reinterpret_cast<float*>(workspace + plan.layout.values) +
-              first * kTileKeys * plan.head_dim_v,
-          reinterpret_cast<PackedTile*>(workspace + plan.layout.tiles) + first};
+  return {
+      reinterpret_cast<float*>(workspace + plan.layout.keys) + first * kTileKeys * plan.head_dim,
+      reinterpret_cast<float*>(workspace + plan.layout.values) +
+          first * kTileKeys * plan.head_dim_v,
+      reinterpret_cast<PackedTile*>(workspace + plan.layout.tiles) + first};
 }
 
 // Item: one key tile of one pair of the wave.

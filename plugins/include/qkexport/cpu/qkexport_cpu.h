@@ -28,7 +28,8 @@ QKEXPORT_API const char* qkexport_cpu_available_isas(void);
 QKEXPORT_API size_t qkexport_attention_cpu_workspace_size(const QkexportAttentionParams* params,
                                                           int num_threads);
 
-/* Computes the attention. Returns a qkexport::Status as int, or -1 if qkexport_cpu_isa() is null. */
+/* Computes the attention. Returns a qkexport::Status as int, or -1 if qkexport_cpu_isa() is null.
+ */
 QKEXPORT_API int qkexport_attention_cpu(const QkexportAttentionParams* params, void* workspace,
                                         size_t workspace_bytes, int num_threads);
 

@@ -38,8 +38,8 @@ inline RowTransform key_transform(const Plan& plan, char* workspace) {
 }
 
 // Item: one token of the batch. Only with norm_axis hidden.
-inline void statistics_item(const Plan& plan, char* workspace, int64_t /*first_pair*/,
-                            int64_t item, char* scratch_memory) {
+inline void statistics_item(const Plan& plan, char* workspace, int64_t /*first_pair*/, int64_t item,
+                            char* scratch_memory) {
   const AttentionParams& p = *plan.params;
   BlockCutter cutter(scratch_memory);
   const Scratch scratch = cut_scratch(plan, cutter);

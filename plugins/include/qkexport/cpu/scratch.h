@@ -12,17 +12,17 @@ namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
 struct Scratch {
-  float* query;       // row blocks, packed [head_dim][rows] or in rows
-  float* rows;        // [kVecWidth][head_dim], one tensor row each
-  float* value_row;   // [head_dim_v]
-  float* transform;   // what norm_rotary.h asks for
-  float* scores;      // [kRowBlock][kTileKeys]
-  float* output;      // [kTileRows][head_dim_v]
-  float* keys;        // a tile of keys: packed, or rows
-  float* values;      // a tile of values: packed, or rows
-  float* token;       // all heads of one token
-  Row* row_state;     // [kTileRows]
-  uint8_t* hidden;    // [kRowBlock][kTileKeys]
+  float* query;      // row blocks, packed [head_dim][rows] or in rows
+  float* rows;       // [kVecWidth][head_dim], one tensor row each
+  float* value_row;  // [head_dim_v]
+  float* transform;  // what norm_rotary.h asks for
+  float* scores;     // [kRowBlock][kTileKeys]
+  float* output;     // [kTileRows][head_dim_v]
+  float* keys;       // a tile of keys: packed, or rows
+  float* values;     // a tile of values: packed, or rows
+  float* token;      // all heads of one token
+  Row* row_state;    // [kTileRows]
+  uint8_t* hidden;   // [kRowBlock][kTileKeys]
 };
 
 constexpr size_t kAlignment = 64;

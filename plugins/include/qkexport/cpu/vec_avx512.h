@@ -56,8 +56,8 @@ inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {
 inline Vec absolute(Vec a) { return _mm512_abs_ps(a); }
 inline Vec copy_sign(Vec magnitude, Vec sign) {
   const __m512i bit = _mm512_set1_epi32(INT32_MIN);
-  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
-      bit, _mm512_castps_si512(sign), _mm512_castps_si512(magnitude), 0xCA));
+  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign),
+                                                       _mm512_castps_si512(magnitude), 0xCA));
 }
 
 // x where lo <= lane < hi, else `other`.

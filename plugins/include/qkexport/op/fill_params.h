@@ -32,8 +32,8 @@ inline int64_t broadcast_stride(const TensorType& tensor, int64_t axis) {
   return stride;
 }
 
-inline NormParameter norm_parameter(const Signature& s, const InputPointers& data,
-                                    const Dims& dims, Input input) {
+inline NormParameter norm_parameter(const Signature& s, const InputPointers& data, const Dims& dims,
+                                    Input input) {
   const TensorType& tensor = s.inputs[input];
   if (!tensor.present) return {};
   const int64_t segment_axes = s.has(kSegmentEnds) ? 1 : 0;
@@ -70,13 +70,10 @@ inline RotaryCache rotary_cache(const Signature& s, const InputPointers& data, I
 inline AttentionMask attention_mask(const Signature& s, const InputPointers& data) {
   const TensorType& mask = s.inputs[kAttnMask];
   if (!mask.present) return {};
-  return {data[kAttnMask],
-          data_type(mask.type),
-          mask.rank() == 4 ? mask.shape[0] : 1,
-          broadcast_stride(mask, 4),
-          broadcast_stride(mask, 3),
-          broadcast_stride(mask, 2),
-          broadcast_stride(mask, 1)};
+  return {
+      data[kAttnMask],           data_type(mask.type),      mask.rank() == 4 ? mask.shape[0] : 1,
+      broadcast_stride(mask, 4), broadcast_stride(mask, 3), broadcast_stride(mask, 2),
+      broadcast_stride(mask, 1)};
 }
 
 inline void fill_head_scale(const Signature& s, const InputPointers& data, AttentionParams& p) {

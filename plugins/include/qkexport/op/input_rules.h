@@ -78,7 +78,8 @@ inline std::string accepted_types(Input input, ElementType tensor) {
   std::string names;
   for (const ElementType type : {ElementType::kBFloat16, ElementType::kBool, ElementType::kFloat16,
                                  ElementType::kFloat32, ElementType::kInt64}) {
-    if (type_fits(input, type, tensor)) names += (names.empty() ? "" : " or ") + std::string(name_of(type));
+    if (type_fits(input, type, tensor))
+      names += (names.empty() ? "" : " or ") + std::string(name_of(type));
   }
   return names;
 }

@@ -32,9 +32,9 @@ enum Input : int {
 };
 
 constexpr const char* kInputNames[kNumInputs] = {
-    "query",        "key",         "value",       "q_norm_weight", "k_norm_weight", "q_norm_bias",
-    "k_norm_bias",  "cos_cache",   "sin_cache",   "position_ids",  "attn_mask",     "head_scale",
-    "past_key",     "past_value",  "kv_lengths",  "segment_ends",  "key_cos_cache", "key_sin_cache"};
+    "query",       "key",        "value",      "q_norm_weight", "k_norm_weight", "q_norm_bias",
+    "k_norm_bias", "cos_cache",  "sin_cache",  "position_ids",  "attn_mask",     "head_scale",
+    "past_key",    "past_value", "kv_lengths", "segment_ends",  "key_cos_cache", "key_sin_cache"};
 
 enum Output : int { kOutput, kPresentKey, kPresentValue, kNumOutputs };
 constexpr const char* kOutputNames[kNumOutputs] = {"output", "present_key", "present_value"};

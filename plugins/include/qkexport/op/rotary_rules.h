@@ -82,8 +82,8 @@ inline void check_position_ids(const Signature& s, const Dims& dims) {
   if (!s.has(kPositionIds)) return;
   const TensorType& positions = s.inputs[kPositionIds];
   const Shape target = {dims.batch_size, dims.seqlen_q};
-  const bool one_a_token = !positions.has_shape || (positions.rank() == 2 &&
-                                                    !differ(positions.shape[1], target[1]));
+  const bool one_a_token =
+      !positions.has_shape || (positions.rank() == 2 && !differ(positions.shape[1], target[1]));
   if (!one_a_token || !broadcasts(positions.shape, target)) {
     refuse("position_ids must be " + text(target), text(positions), "its batch may also be 1.");
   }

@@ -51,8 +51,7 @@ inline Dims dims_of(const Signature& s) {
   const auto size = [&](Input input, int64_t axis) { return s.inputs[input].shape[axis]; };
   const int64_t row = s.rank() == 3 ? 1 : 2;
   Dims dims = {};
-  dims.batch_size =
-      first_known(size(kQuery, 0), first_known(size(kKey, 0), size(kValue, 0)));
+  dims.batch_size = first_known(size(kQuery, 0), first_known(size(kKey, 0), size(kValue, 0)));
   dims.seqlen_q = size(kQuery, row);
   dims.seqlen_kv = first_known(size(kKey, row), size(kValue, row));
   if (s.has(kPastKey)) {

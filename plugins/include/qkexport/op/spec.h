@@ -93,12 +93,10 @@ Enum read_enum(const AttributeReader& reader, const char* name,
     if (value == spellings[i]) return static_cast<Enum>(i);
     accepted += (i == 0 ? "'" : ", '") + std::string(spellings[i]) + "'";
   }
-  refuse(subject(name) + "is not a known value", "'" + value + "'",
-         "accepted: " + accepted + ".");
+  refuse(subject(name) + "is not a known value", "'" + value + "'", "accepted: " + accepted + ".");
 }
 
-inline void check_spelling(const AttributeReader& reader, const char* name,
-                           const char* expected) {
+inline void check_spelling(const AttributeReader& reader, const char* name, const char* expected) {
   std::string value;
   if (reader.read_string(name, value) && value != expected) {
     refuse(subject(name) + "must be '" + expected + "'", "'" + value + "'",
