@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from qkexport.body.cache import Rows
-from qkexport.body.mask import Mask, as_rounded_bias, blind_rows_zeroed, build_mask
+from qkexport.body.mask import Mask, as_operator_bias, blind_rows_zeroed, build_mask
 from qkexport.body.operands import Operands
 from qkexport.body.positions import is_plain_causal
 from qkexport.body.scores import attend_with_primitives
@@ -108,9 +108,8 @@ def _attend_with_operator(
     tape, spec = operands.tape, operands.signature.spec
     for_tensorrt = tape.target.runtime is Runtime.TENSORRT
     masked = operands.has("attn_mask") or operands.has("kv_lengths")
-    # A mask or is_causal, not both: TensorRT refuses, and ONNX Runtime 1.32 hides keys from
-    # is_causal by a finite number, which a row of finite masks of that size cancels.
-    is_causal = is_plain_causal(operands) and not masked
+    # TensorRT takes a mask or is_causal, not both.
+    is_causal = is_plain_causal(operands) and not (masked and for_tensorrt)
     mask = build_mask(operands, skip_positions=is_causal)
     scale = spec.scale if spec.scale > 0 else 1.0
     operator = _Operator(_operator_mask(operands, mask), is_causal, scale, spec.softcap)
@@ -126,9 +125,7 @@ def _attend_with_operator(
 def _operator_mask(operands: Operands, mask: Mask) -> ir.Value | None:
     """The mask as Attention takes it: bool, or a bias of the queries' type, [.., Sq, T]."""
     tape = operands.tape
-    value = mask.visible
-    if mask.additive is not None:
-        value = as_rounded_bias(operands, mask, _operand_dtype(operands))
+    value = as_operator_bias(operands, mask, _operand_dtype(operands))
     if value is None or mask.covers_scores:
         return value
     return tape.op("Expand", value, tape.shape(1, 1, operands.seqlen_q, operands.seqlen_total))

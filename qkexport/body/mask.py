@@ -83,15 +83,18 @@ def as_bias(operands: Operands, mask: Mask) -> ir.Value | None:
     return operands.tape.op("Where", mask.visible, shown, operands.tape.float(-np.inf))
 
 
-def as_rounded_bias(operands: Operands, mask: Mask, dtype: DType) -> ir.Value | None:
-    """The mask in a narrow type: what is finite in float32 stays finite, -inf stays -inf."""
-    if mask.additive is None or dtype is DType.FLOAT32:
-        return as_bias(operands, mask)
+def as_operator_bias(operands: Operands, mask: Mask, dtype: DType) -> ir.Value | None:
+    """The mask as the Attention operator takes it, of type `dtype`.
+
+    What is finite must stay so and stand clear of the lowest number: a narrower type would round it
+    to -inf, and ONNX Runtime 1.32 takes a row of lowest numbers for one that sees nothing. Scores
+    vanish beside half the lowest number as they do beside the lowest.
+    """
+    if mask.additive is None:
+        return mask.visible
     tape = operands.tape
-    lowest = _LOWEST[dtype]
-    finite = tape.op("Clip", mask.additive, tape.float(lowest), tape.float(-lowest))
-    seen = all_visible(operands, mask)
-    bias = tape.op("Where", seen, finite, tape.float(-np.inf))
+    finite = tape.op("Max", mask.additive, tape.float(_LOWEST[dtype] / 2))
+    bias = tape.op("Where", all_visible(operands, mask), finite, tape.float(-np.inf))
     return tape.cast(bias, DType.FLOAT32, dtype)
 
 
