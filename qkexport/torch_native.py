@@ -28,8 +28,9 @@ def run_native(
 
     Args:
         spec: The attributes.
-        inputs: The inputs that are present, by the operator's names, on the CPU. Projections, caches
-            and masks are read in place, whatever their strides, if their last axis is contiguous.
+        inputs: The inputs that are present, by the operator's names, on the CPU. Projections,
+            caches and masks are read through their strides if their last axis is contiguous;
+            others are copied.
         outputs: `("output",)`, or all three names.
 
     Returns:
@@ -66,7 +67,7 @@ def _allocate(
     spec, dims = signature.spec, signature.dims
     sizes = (dims.batch_size, dims.seqlen_q, dims.seqlen_total, dims.head_dim, dims.head_dim_v)
     batch_size, seqlen_q, seqlen_total, head_dim, head_dim_v = (size or 0 for size in sizes)
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "output": (batch_size, spec.num_heads, seqlen_q, head_dim_v),
         "present_key": (batch_size, spec.num_kv_heads, seqlen_total, head_dim),
         "present_value": (batch_size, spec.num_kv_heads, seqlen_total, head_dim_v),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qkexport.errors import BackendUnavailableError, InvalidSpecError
 from qkexport.native import load_cpu_library
 from qkexport.reference import reference_attention
-from qkexport.spec import AttentionSpec
+from qkexport.spec import AttentionSpec, Rotary
 from qkexport.torch_native import run_native
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -94,7 +94,7 @@ def test_the_inputs_are_not_changed() -> None:
 
 
 def test_a_position_outside_the_cache_is_refused() -> None:
-    spec = dataclasses.replace(SPEC, rotary="after_norm")
+    spec = dataclasses.replace(SPEC, rotary=Rotary.AFTER_NORM)
     cache = {"cos_cache": torch.ones(4, 8), "sin_cache": torch.ones(4, 8)}
     inputs = projections(2) | cache | {"position_ids": torch.tensor([[0, 4]])}
     with pytest.raises(InvalidSpecError, match=r"position_ids must lie in \[0, 4\)"):
@@ -116,5 +116,5 @@ def test_an_unknown_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library is not None
     assert library.isa in library.available_isas
     monkeypatch.setenv("QKEXPORT_CPU_ISA", "mmx")
-    with pytest.raises(BackendUnavailableError, match="got 'mmx'.\nNote: available: portable"):
+    with pytest.raises(BackendUnavailableError, match=r"got 'mmx'\.\nNote: available: portable"):
         native(SPEC, projections(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -104,10 +105,8 @@ def from_ort(value: ort.OrtValue) -> torch.Tensor:
     if dtype is not torch.bfloat16:
         return torch.from_numpy(value.numpy().copy())
     tensor = torch.empty(value.shape(), dtype=torch.bfloat16)
-    source = np.ctypeslib.as_array(
-        (np.ctypeslib.ctypes.c_uint16 * tensor.numel()).from_address(value.data_ptr())
-    )
-    tensor.view(torch.uint16).flatten().numpy()[:] = source
+    bits = (ctypes.c_uint16 * tensor.numel()).from_address(value.data_ptr())
+    tensor.view(torch.uint16).flatten().numpy()[:] = np.ctypeslib.as_array(bits)
     return tensor
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ort.attention_session import run_in_ort
 from qkexport.reference import reference_attention
-from qkexport.spec import AttentionSpec, Causal
+from qkexport.spec import AttentionSpec, Causal, Rotary
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ISAS = ("portable", "avx2", "avx512")
@@ -152,7 +152,7 @@ def test_the_error_is_at_most_twice_that_of_pytorch(
     dtype: torch.dtype, seqlen_q: int, scale: float
 ) -> None:
     case = draw_case(dtype, seqlen_q, 300, 64)
-    spec = dataclasses.replace(case.spec, rotary="none", scale=scale / 8)
+    spec = dataclasses.replace(case.spec, rotary=Rotary.NONE, scale=scale / 8)
     inputs = {name: x for name, x in case.inputs.items() if "cache" not in name}
     inputs = {n: x.to(dtype).float() if "weight" in n else x for n, x in inputs.items()}
     case = AttentionCase(spec, inputs)

@@ -27,7 +27,7 @@ from qkexport.errors import BackendUnavailableError
 from qkexport.native import CPU_LIBRARY, find_library, ort_library_path, register_ort
 from qkexport.onnx_function import attention_function
 from qkexport.reference import reference_attention, signature_of
-from qkexport.spec import AttentionSpec
+from qkexport.spec import AttentionSpec, Causal, KvCache
 
 SPEC = AttentionSpec(num_heads=4, num_kv_heads=2, scale=0.25)
 
@@ -82,25 +82,24 @@ class _ApiBase(ctypes.Structure):
 def test_an_older_runtime_gets_a_readable_error() -> None:
     messages: list[bytes] = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
     def create_status(_code: int, message: bytes) -> int:
         messages.append(message)
         return 0x1234
 
-    table = (ctypes.c_void_p * 4)(ctypes.cast(create_status, ctypes.c_void_p))
+    create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(create_status)
+    table = (ctypes.c_void_p * 4)(ctypes.cast(create, ctypes.c_void_p))
 
-    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
     def get_api(version: int) -> int | None:
         return ctypes.addressof(table) if version <= 16 else None
 
-    @ctypes.CFUNCTYPE(ctypes.c_void_p)
     def get_version() -> int:
         return ctypes.cast(version_text, ctypes.c_void_p).value or 0
 
     version_text = ctypes.c_char_p(b"1.16.3")
-    base = _ApiBase(
-        ctypes.cast(get_api, ctypes.c_void_p), ctypes.cast(get_version, ctypes.c_void_p)
-    )
+    ask_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(get_api)
+    ask_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(get_version)
+    pointers = (ctypes.cast(function, ctypes.c_void_p) for function in (ask_api, ask_version))
+    base = _ApiBase(*pointers)
     register = ctypes.CDLL(str(ort_library_path())).RegisterCustomOps
     register.restype = ctypes.c_void_p
     register.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
@@ -186,11 +185,7 @@ def test_one_portable_model_runs_fused_with_the_library_and_inlined_without(
 
 def test_a_static_cache_bound_to_itself_is_appended_in_place() -> None:
     spec = AttentionSpec(
-        num_heads=4,
-        num_kv_heads=2,
-        scale=0.25,
-        kv_cache="static",
-        causal="lower_right",  # type: ignore[arg-type]
+        num_heads=4, num_kv_heads=2, scale=0.25, kv_cache=KvCache.STATIC, causal=Causal.LOWER_RIGHT
     )
     inputs = draw_inputs(2, batch_size=1)
     cache = {name: torch.zeros(1, 2, 40, 16) for name in ("past_key", "past_value")}

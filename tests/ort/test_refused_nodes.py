@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
 from attention_cases import AttentionCase, attention_cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,
+    RuntimeException,
+)
 
 from ort.attention_session import attention_model, open_session, run_session
 from qkexport.spec import AttentionSpec
@@ -111,6 +120,17 @@ def test_an_unknown_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         open_session(attention_model(SPEC, INPUTS))
 
 
+# What ONNX Runtime raises for a model or a run that it refuses.
+REFUSALS = (Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException)
+
+
+def _opened(model: onnx.ModelProto) -> ort.InferenceSession | None:
+    """A session, or None where the node is refused with a reason."""
+    with contextlib.suppress(*REFUSALS):
+        return open_session(model)
+    return None
+
+
 _SCALARS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(width=32),
@@ -126,10 +146,8 @@ _SCALARS = st.one_of(
 )
 def test_any_attribute_value_is_run_or_refused(name: str, value: object) -> None:
     model = attention_model(SPEC, INPUTS, attributes={name: value})
-    try:
-        session = open_session(model)
-    except Exception as error:  # whatever the runtime raises: it must say something
-        assert str(error)
+    session = _opened(model)
+    if session is None:
         return
     assert run_session(session, INPUTS)["output"].shape == (2, 3, 32)
 
@@ -144,17 +162,13 @@ def test_any_change_of_a_shape_is_run_or_refused(case: AttentionCase, data: st.D
         return
     shape[data.draw(st.integers(0, len(shape) - 1))] = data.draw(st.integers(0, 6))
     changed = case.inputs | {name: torch.zeros(shape, dtype=case.inputs[name].dtype)}
-    try:
-        results = run_session(session, changed)
-    except Exception as error:  # as above
-        assert str(error)
-        return
-    assert np.isfinite(results["output"].shape).all()
+    with contextlib.suppress(*REFUSALS):
+        assert run_session(session, changed)["output"].dim() == len(session.get_outputs()[0].shape)
 
 
 def test_ranks_other_than_declared_are_refused() -> None:
     model = attention_model(SPEC, INPUTS, dynamic=True)
     session = open_session(model)
-    with pytest.raises(Exception, match="Invalid rank|share rank"):
+    with pytest.raises(Exception, match=r"Invalid rank|share rank"):
         run_session(session, INPUTS | {"key": torch.zeros(2, 2, 3, 8)})
     assert isinstance(session, ort.InferenceSession)
