@@ -300,7 +300,7 @@ def test_an_existing_output_survives_every_failure(
         lambda: qkexport.convert(tmp_path / "missing.onnx", path),
         lambda: qkexport.convert(VisionAttention(), path),
         lambda: qkexport.convert(VisionAttention(), path, inputs=IMAGE, require_fused=2),
-        lambda: qkexport.convert(nn.LSTM(3, 3), path, inputs={"input": InputSpec("input", (3,))}),
+        lambda: qkexport.convert(VisionAttention(), path, inputs={"x": InputSpec("x", (3,))}),
     ]
     for attempt in wrong:
         with contextlib.suppress(LoadError, UsageError, UnsupportedModelError):

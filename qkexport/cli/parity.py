@@ -10,7 +10,7 @@ import click
 from qkexport.cli.command import Command
 from qkexport.cli.outcome import Outcome
 from qkexport.errors import UsageError
-from qkexport.input_options import InputSpec, read_inputs
+from qkexport.input_options import DynamicDim, InputSpec, read_inputs
 
 
 @click.command("parity", cls=Command)
@@ -36,6 +36,12 @@ from qkexport.input_options import InputSpec, read_inputs
     multiple=True,
     metavar="NAME=SHAPE[:DTYPE]",
     help="An input to trace a PyTorch reference with, as in ids=2,16:int64.",
+)
+@click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="NAME:AXIS=SYM[:MIN:MAX]",
+    help="An axis of a PyTorch reference that may vary; default: as the candidate's.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the suite's inputs.")
 @click.option("--rtol", type=float, help="Replaces the derived tolerance, relative part.")
@@ -127,6 +133,7 @@ def command(
         require=_names(options["require"]),
         suite=options["suite"],
         inputs=inputs,
+        dynamic=tuple(map(DynamicDim.parse, options["dynamic"])),
         seed=options["seed"],
         settings=settings,
         allow_pickle=options["allow_pickle"],

@@ -110,7 +110,7 @@ def _exit_code(error: Exception) -> int:
 
 
 def _prefix(error: Exception) -> str:
-    expected = isinstance(error, QkexportError | click.ClickException)
+    expected = isinstance(error, QkexportError | click.ClickException | OSError)
     return "Error" if expected else "Internal error"
 
 
@@ -121,6 +121,8 @@ def _text(error: Exception) -> str:
         return f"{error.format_message()}\nHint: {error.ctx.command_path} --help"
     if isinstance(error, click.ClickException):
         return error.format_message()
+    if isinstance(error, OSError):
+        return str(error)
     return f"{type(error).__name__}: {error}\nHint: run again with --debug and report the trace."
 
 

@@ -42,7 +42,8 @@ def build(layers: int) -> nn.Module:
         tie_word_embeddings=True,
         use_cache=False,
     )
-    return Qwen3ForCausalLM(config).eval()
+    module: nn.Module = Qwen3ForCausalLM(config)
+    return module.eval()
 
 
 def run_exporter(module: nn.Module, path: Path) -> dict[str, float]:
