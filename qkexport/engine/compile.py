@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import tensorrt as trt
-
-# After Ctrl-C TensorRT gets this long to reach a step at which it can stop. Compiling one graph is
-# a single step that can take longer: then the build is left behind and its result thrown away.
-_GRACE_SECONDS: Final = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +78,7 @@ def compile_engine(bindings: Bindings, job: Job, progress: Progress) -> Compiled
         BuildError: TensorRT refuses the model or drops part of it.
         KeyboardInterrupt: The user stopped the build.
     """
-    cancellation = Cancellation()
+    cancellation, finished = Cancellation(), threading.Event()
     outcome: list[Compiled | BaseException] = []
 
     def work() -> None:
@@ -90,20 +86,35 @@ def compile_engine(bindings: Bindings, job: Job, progress: Progress) -> Compiled
             outcome.append(_compile(bindings, job, progress, cancellation))
         except BaseException as error:  # raised again on the caller's thread
             outcome.append(error)
+        finally:
+            finished.set()
 
     thread = threading.Thread(target=work, name="qkexport-build", daemon=True)
     thread.start()
     try:
-        thread.join()
+        finished.wait()  # a join that is interrupted takes the thread for ended
     except KeyboardInterrupt:
         cancellation.request()
-        with contextlib.suppress(KeyboardInterrupt):
-            thread.join(_GRACE_SECONDS)
+        _wait_for_the_next_step(finished)
         raise
     result = outcome[0]
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def _wait_for_the_next_step(finished: threading.Event) -> None:
+    """Waits until TensorRT stops; compiling a graph is one step and can take a while.
+
+    The interpreter must not end before: TensorRT would call into it and abort the process. Who
+    does not want to wait ends the process by a second Ctrl-C.
+    """
+    LOG.warning("stopping at TensorRT's next step; Ctrl-C again ends the process at once")
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        finished.wait()
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _compile(

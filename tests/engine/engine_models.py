@@ -131,3 +131,24 @@ def _save(
     )
     ir.save(ir.Model(graph, ir_version=_IR_VERSION), path)
     return path
+
+
+def save_deep(path: Path, *, depth: int, width: int = 512) -> Path:
+    """A stack of gated layers, each with weights of its own; TensorRT compiles it for seconds."""
+    x = _input("x", "float16", ["batch", "seq", width])
+    nodes: list[ir.Node] = []
+    weights: list[ir.Value] = []
+    value = x
+    for layer in range(depth):
+        weight = _weight(f"w{layer}", (width, width), "float16", layer)
+        weights.append(weight)
+        product = ir.node("MatMul", [value, weight])
+        nodes += [
+            product,
+            ir.node("Sigmoid", product.outputs),
+            ir.node("Softmax", product.outputs, {"axis": -1}),
+        ]
+        nodes.append(ir.node("Mul", [nodes[-2].outputs[0], nodes[-1].outputs[0]]))
+        value = nodes[-1].outputs[0]
+    _name([value], "float16", ["batch", "seq", width], names=["y"])
+    return _save(path, [x], [value], nodes, weights)
