@@ -11,6 +11,7 @@ import torch
 from attention_cases import ALL_OUTPUTS, CASES, AttentionCase, attention_cases
 from hypothesis import given, settings
 from naive_attention import naive_attention
+from torch.nn import functional
 
 from qkexport.errors import InvalidSpecError
 from qkexport.reference import reference_attention, signature_of
@@ -179,6 +180,35 @@ def test_before_weight_rounds_before_and_after_the_gain() -> None:
         )["present_key"]
         first[rounding] = float(present[0, 0, 0, 0])
     assert first == {"after_weight": 33.34375, "before_weight": 33.3125}
+
+
+def _half_precision_rope() -> tuple[AttentionSpec, dict[str, torch.Tensor]]:
+    inputs = {name: x.half() for name, x in _qkv(seqlen_q=59, seqlen_kv=59, head_dim=8).items()}
+    inputs |= {"cos_cache": torch.randn(1, 59, 4), "sin_cache": torch.randn(1, 59, 4)}
+    return _spec(rotary="after_norm"), inputs
+
+
+def test_the_norm_is_rounded_before_it_is_rotated_and_the_rotation_again() -> None:
+    spec, inputs = _half_precision_rope()
+    x = inputs["key"].float()
+    normalized = (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)).half().float()
+    first, second = normalized.chunk(2, -1)
+    cos, sin = inputs["cos_cache"], inputs["sin_cache"]
+    expected = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).half()
+    present = reference_attention(spec, inputs, compute_dtype=torch.float32, outputs=ALL_OUTPUTS)[
+        "present_key"
+    ]
+    assert (present == expected).float().mean() > 0.99  # sums may round the other way
+    torch.testing.assert_close(present, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_queries_meet_keys_as_the_cache_stores_them() -> None:
+    """Attending to the keys that came out of the cache gives the same bits."""
+    spec, inputs = _half_precision_rope()
+    first = reference_attention(spec, inputs, compute_dtype=torch.float32, outputs=ALL_OUTPUTS)
+    stored = {**inputs, "key": first["present_key"]}
+    again = _attend(_spec(rotary="after_norm", normalize_key=0), stored, torch.float32)
+    torch.testing.assert_close(again, first["output"], rtol=0, atol=0)
 
 
 def test_the_oracle_ignores_rounding() -> None:
@@ -423,6 +453,14 @@ def test_infinite_values_follow_ieee_rules_where_they_are_seen() -> None:
     assert output[:2].tolist() == [INF, -INF]
     assert output[2].isnan()
     assert output[3].isfinite()
+
+
+def test_scores_of_minus_infinity_hide_their_key_as_they_do_in_pytorch() -> None:
+    ones = torch.ones(1, 1, 1, 1)
+    inputs = {"query": ones, "key": -INF * ones, "value": ones}
+    spec = _spec(qk_norm="l2", normalize_key=0)
+    pytorch = functional.scaled_dot_product_attention(ones, -INF * ones, ones, scale=1.0)
+    assert _attend(spec, inputs).item() == pytorch.item() == 0.0
 
 
 def test_a_nan_query_spoils_its_own_row_only() -> None:
