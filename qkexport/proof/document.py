@@ -53,7 +53,6 @@ def _candidate(candidate: CandidateResult) -> dict[str, Any]:
 
 
 def _case(case: CaseResult) -> dict[str, Any]:
-    outputs = () if case.comparison is None else case.comparison.outputs
     return {
         "label": case.label,
         "passed": bool(case),
@@ -62,7 +61,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "seconds": round(case.seconds, 6),
         "error": case.error,
         "replay": case.replay,
-        "outputs": [_output(output, case.vacuous.get(output.name, "")) for output in outputs],
+        "outputs": [_output(output, case.vacuous.get(output.name, "")) for output in case.outputs],
     }
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from qkexport.errors import UsageError
+from qkexport.errors import QkexportError, UsageError
+from qkexport.example_inputs import complete_source
 from qkexport.load import TorchSource, load_source
 from qkexport.proof.candidate import Candidate, Settings
+from qkexport.proof.candidate_axes import open_axes
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.environment import environment
 from qkexport.proof.reference import Reference, open_reference
@@ -22,7 +24,7 @@ from qkexport.run.onnx_contents import default_backends
 from qkexport.run.torch_runner import TORCH
 
 if TYPE_CHECKING:
-    from qkexport.input_options import InputSpec
+    from qkexport.input_options import DynamicDim, InputSpec
 
 __all__ = ["ParityResult", "Settings", "parity"]
 
@@ -37,6 +39,7 @@ def parity(
     require: Sequence[str] = (),
     suite: str | None = None,
     inputs: Mapping[str, torch.Tensor | InputSpec] | None = None,
+    dynamic: Sequence[DynamicDim] = (),
     seed: int = 0,
     settings: Settings | None = None,
     allow_pickle: bool = False,
@@ -53,6 +56,8 @@ def parity(
         require: Backends that must be here; they are also run.
         suite: `quick` or `full`; None: only the given inputs if they are values, else `quick`.
         inputs: Values of the inputs by name, or specs to trace a PyTorch module with.
+        dynamic: Axes of a PyTorch module that vary; empty: its own dynamic shapes, or the axes
+            that the first candidate leaves open.
         seed: Of the suite.
         settings: Tolerance, names and the folder of failing inputs.
         allow_pickle: Unpickle the reference; this can run any code.
@@ -67,7 +72,7 @@ def parity(
         UnsupportedModelError: The reference cannot be traced or evaluated.
     """
     wanted = _check_options(candidates, backends, require, suite)
-    opened = _open(reference, inputs or {}, allow_pickle)
+    opened = _open(reference, inputs or {}, dynamic, Path(candidates[0]), allow_pickle)
     given = _given(opened, inputs or {})
     chosen = Suite(suite or Suite.QUICK)
     cases: list[Case | Mapping[str, torch.Tensor]] = []
@@ -127,14 +132,25 @@ def _check_options(
 
 
 def _open(
-    reference: Any, inputs: Mapping[str, torch.Tensor | InputSpec], allow_pickle: bool
+    reference: Any,
+    inputs: Mapping[str, torch.Tensor | InputSpec],
+    dynamic: Sequence[DynamicDim],
+    candidate: Path,
+    allow_pickle: bool,
 ) -> Reference:
-    from qkexport.example_inputs import complete_source
-
     source = load_source(reference, allow_pickle=allow_pickle)
-    if isinstance(source, TorchSource) and source.program is None:
-        source = complete_source(source, inputs)
-    return open_reference(source)
+    if not isinstance(source, TorchSource) or source.program is not None:
+        if dynamic:
+            message = f"--dynamic must go with an nn.Module, got {source.name}."
+            raise UsageError(message, hint="an exported model has its axes built in.")
+        return open_reference(source)
+    if dynamic or source.dynamic_shapes is not None:
+        return open_reference(complete_source(source, inputs, dynamic))
+    try:
+        return open_reference(complete_source(source, inputs, open_axes(candidate)))
+    except QkexportError as error:
+        _LOG.info("the reference keeps its example's sizes: %s", error.message)
+        return open_reference(complete_source(source, inputs))
 
 
 def _given(

@@ -30,7 +30,7 @@ def program_domain(program: Program) -> ModelDomain:
     for expression, span in program.exported.range_constraints.items():
         symbols[str(expression)] = SizeRange(
             max(1, int(span.lower)),
-            int(span.upper) if span.upper.is_number and span.upper.is_finite else None,
+            int(span.upper) if span.upper.is_Integer else None,
             _traced(program, str(expression)),
         )
     used = {symbol for item in inputs for symbol in item.symbols}

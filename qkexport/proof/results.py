@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from qkexport.compare import Comparison, OutputComparison
+
+# Random vectors of a few hundred elements reach 0.1; a wrong mask or norm stays above 0.5.
+_UNRELATED: Final = 0.3
 
 
 class Evidence(enum.StrEnum):
@@ -55,6 +58,15 @@ class CaseResult:
     def __bool__(self) -> bool:
         return self.comparison is not None and bool(self.comparison)
 
+    @property
+    def outputs(self) -> tuple[OutputComparison, ...]:
+        """What was compared; nothing if the candidate did not run."""
+        return () if self.comparison is None else self.comparison.outputs
+
+    @property
+    def failures(self) -> tuple[OutputComparison, ...]:
+        return tuple(output for output in self.outputs if not output)
+
 
 @dataclasses.dataclass(frozen=True)
 class CandidateResult:
@@ -90,6 +102,12 @@ class CandidateResult:
         return Verdict.MATCHED if self else Verdict.MISMATCHED
 
     @property
+    def unrelated(self) -> bool:
+        """True when no output of any case resembles the reference: it may be another model."""
+        compared = [output for case in self.cases for output in case.outputs if output.num_rows]
+        return bool(compared) and all(output.cosine < _UNRELATED for output in compared)
+
+    @property
     def evidence(self) -> Evidence:
         """The highest tier that this run shows."""
         if self:
@@ -100,12 +118,7 @@ class CandidateResult:
     @property
     def worst(self) -> tuple[CaseResult, OutputComparison] | None:
         """The output that uses up its allowance most, failures first."""
-        pairs = [
-            (case, output)
-            for case in self.cases
-            if case.comparison is not None
-            for output in case.comparison.outputs
-        ]
+        pairs = [(case, output) for case in self.cases for output in case.outputs]
         return max(pairs, key=lambda pair: (not pair[1], pair[1].usage), default=None)
 
 

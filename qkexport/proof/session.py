@@ -89,7 +89,11 @@ class Run:
     def differences(self, results: Sequence[CandidateResult]) -> tuple[PairDifference, ...]:
         """Largest distance between each two candidates, output by output."""
         found: dict[tuple[str, str, str], float] = {}
-        ran = [result for result in results if any(case.comparison for case in result.cases)]
+        ran = [
+            result
+            for result in results
+            if any(case.comparison is not None for case in result.cases)
+        ]
         for i, left in enumerate(ran):
             for right in ran[i + 1 :]:
                 for case in left.cases:

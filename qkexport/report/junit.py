@@ -45,11 +45,11 @@ def _case(suite: str, case: CaseResult) -> ET.Element:
     if case.error:
         error = ET.SubElement(test, "error", message=_clean(case.error.splitlines()[0]))
         error.text = _clean(case.error)
-    elif not case and case.comparison is not None:
+    elif not case:
         lines = [
             f"{output.name}: {output.status}, {output.detail}"
             + (f"; worst at {where(output)}" if output.worst is not None else "")
-            for output in case.comparison.failures
+            for output in case.failures
         ]
         failure = ET.SubElement(test, "failure", message=_clean(lines[0] if lines else "no output"))
         failure.text = _clean("\n".join([*lines, f"replay: {case.replay}"]))

@@ -66,7 +66,7 @@ def _details(candidate: CandidateResult) -> list[str]:
     for case in candidate.cases:
         if case.error:
             lines.append(_line(f"{case.label}: {case.error.splitlines()[0]}"))
-        for output in case.comparison.failures if case.comparison else ():
+        for output in case.failures:
             text = f"{case.label}, {output.name}: {output.status}, {output.detail}"
             lines.append(_line(text + (f"; {where(output)}" if output.worst else "")))
         if case.replay:

@@ -21,6 +21,11 @@ _STYLES: Final = {
     Verdict.SKIPPED: "bold yellow",
 }
 
+_UNRELATED: Final = (
+    "The outputs have nothing in common: is it the same model? A factory must give the same "
+    "weights every time, by a seed or a file."
+)
+
 
 def print_parity(result: ParityResult, console: Console) -> None:
     """Prints one block for each candidate, then what was left out, then the verdict."""
@@ -52,6 +57,8 @@ def _print_candidate(candidate: CandidateResult, console: Console) -> None:
         console.print(_table(candidate))
     for case in candidate.cases:
         _print_failures(case, console)
+    if candidate.unrelated:
+        console.print(_UNRELATED, style="red")
     derivation = _derivation(candidate)
     if derivation:
         console.print(f"allowed: {derivation}", style="dim")
@@ -69,7 +76,7 @@ def _table(candidate: CandidateResult) -> Table:
     for case in candidate.cases:
         if case.error:
             table.add_row(case.label, "", "failed", style="red")
-        for output in case.comparison.outputs if case.comparison else ():
+        for output in case.outputs:
             table.add_row(*_row(case, output), style="" if output else "red")
     return table
 
@@ -96,7 +103,7 @@ def _row(case: CaseResult, output: OutputComparison) -> list[str]:
 def _print_failures(case: CaseResult, console: Console) -> None:
     if case.error:
         console.print(f"{case.label}: {case.error}", style="red")
-    for output in case.comparison.outputs if case.comparison else ():
+    for output in case.outputs:
         if output.detail:
             style = "" if output else "red"
             console.print(f"{case.label}, {output.name}: {output.detail}", style=style)
@@ -122,11 +129,7 @@ def where(output: OutputComparison) -> str:
 
 
 def _derivation(candidate: CandidateResult) -> str:
-    outputs = [
-        output
-        for case in candidate.cases
-        for output in (case.comparison.outputs if case.comparison else ())
-    ]
+    outputs = [output for case in candidate.cases for output in case.outputs]
     texts = list(dict.fromkeys(output.derivation for output in outputs if output.derivation))
     text = "; ".join(texts)
     if any(output.noise_measured for output in outputs):
