@@ -39,13 +39,6 @@ def append(operands: Operands, past_name: str, new: Rows) -> Rows:
     return Rows(tape.op("Concat", past, stored, axis=2), signature.dtype)
 
 
-def kv_lengths(operands: Operands) -> ir.Value:
-    """Valid rows of each batch entry, clamped to [0, T], int64 [B]."""
-    tape = operands.tape
-    low = tape.op("Max", operands.values["kv_lengths"], tape.ints(0))
-    return tape.op("Min", low, tape.as_value(operands.seqlen_total))
-
-
 def _write(operands: Operands, past: ir.Value, new: Rows) -> ir.Value:
     """Writes the new rows to [kv_lengths - Skv, kv_lengths) of the buffer.
 
@@ -54,7 +47,7 @@ def _write(operands: Operands, past: ir.Value, new: Rows) -> ir.Value:
     """
     tape, dtype = operands.tape, operands.signature.dtype
     value, count = _last_rows(operands, new.value)
-    start = tape.op("Sub", kv_lengths(operands), tape.as_value(count))
+    start = tape.op("Sub", operands.kv_lengths, tape.as_value(count))
     row = tape.op("Add", tape.unsqueeze(start, 1), tape.steps(count))  # [B,Skv]
     inside = tape.op("GreaterOrEqual", row, tape.ints(0))
     wrapped = tape.op("Add", row, tape.as_value(operands.seqlen_past))

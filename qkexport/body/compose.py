@@ -9,7 +9,7 @@ import onnx_ir as ir
 from qkexport.body.attention import attend
 from qkexport.body.cache import Rows, append
 from qkexport.body.operands import Operands
-from qkexport.body.projection import merge_heads, project_key, project_query, project_value
+from qkexport.body.projection import merge_heads, project_query_and_key, project_value
 from qkexport.body.tape import BodyTape
 from qkexport.signature import AttentionSignature, DType
 
@@ -31,8 +31,8 @@ def attention_body(
         UnsupportedModelError: A head dimension or the width of a rotary cache is dynamic.
     """
     operands = Operands(tape, signature, values)
-    query = project_query(operands)
-    key = append(operands, "past_key", Rows(project_key(operands), DType.FLOAT32))
+    query, new_key = project_query_and_key(operands)
+    key = append(operands, "past_key", Rows(new_key, DType.FLOAT32))
     value = append(operands, "past_value", Rows(project_value(operands), signature.dtype))
     output = merge_heads(operands, attend(operands, query, key, value))
     if len(signature.outputs) == 1:

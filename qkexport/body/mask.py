@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from qkexport.body.cache import kv_lengths
 from qkexport.body.operands import Operands
 from qkexport.body.positions import always_see_a_key, position_mask
 from qkexport.body.tape import Size
@@ -48,7 +47,7 @@ def build_mask(operands: Operands, *, skip_positions: bool = False) -> Mask:
     positions = None if skip_positions else position_mask(operands)
     parts = [] if positions is None else [positions]
     if operands.has("kv_lengths"):
-        lengths = tape.unsqueeze(kv_lengths(operands), 1, 2, 3)
+        lengths = tape.unsqueeze(operands.kv_lengths, 1, 2, 3)
         parts.append(tape.op("Less", tape.steps(operands.seqlen_total), lengths))
     additive = None
     if operands.has("attn_mask"):

@@ -120,7 +120,7 @@ def _parameter(operands: Operands, name: str, prefix: str, layout: Layout) -> No
     value, rank = operands.as_float(name), operands.signature.inputs[name].rank
     segmented = operands.has("segment_ends")
     if segmented:
-        value = tape.op("Gather", value, _segment_of_token(operands), axis=0)
+        value = tape.op("Gather", value, operands.segment_rows, axis=0)
     if spec.norm_axis is NormAxis.HIDDEN:
         if layout is Layout.BSD:
             return NormParameter(value, per_channel=not segmented)
@@ -138,15 +138,3 @@ def _per_head(tape: BodyTape, value: ir.Value, segmented: bool, layout: Layout) 
     if layout is Layout.BSND:
         return value
     return tape.transpose(value, 1, 0, 2) if segmented else tape.unsqueeze(value, 1)
-
-
-def _segment_of_token(operands: Operands) -> ir.Value:
-    """Gain row of each token, int64 [S]: min(#(ends <= t), G - 1)."""
-    tape, ends = operands.tape, operands.values["segment_ends"]
-    token = tape.unsqueeze(tape.steps(operands.seqlen_q), 1)
-    passed = tape.op("GreaterOrEqual", token, ends)
-    count = tape.op(
-        "ReduceSum", tape.cast(passed, DType.BOOL, DType.INT64), tape.ints(1), keepdims=0
-    )
-    last = tape.op("Sub", tape.op("Shape", ends), tape.ints(1))
-    return tape.op("Min", count, last)

@@ -74,6 +74,24 @@ class Operands:
             return self.seqlen_kv
         return self.tape.add(self.seqlen_past, self.seqlen_kv)
 
+    @functools.cached_property
+    def kv_lengths(self) -> ir.Value:
+        """Valid rows of each batch entry, clamped to [0, T], int64 [B]."""
+        tape = self.tape
+        low = tape.op("Max", self.values["kv_lengths"], tape.ints(0))
+        return tape.op("Min", low, tape.as_value(self.seqlen_total))
+
+    @functools.cached_property
+    def segment_rows(self) -> ir.Value:
+        """Gain row of each new token, int64 [Sq]: min(#(ends <= t), G - 1)."""
+        tape, ends = self.tape, self.values["segment_ends"]
+        token = tape.unsqueeze(tape.steps(self.seqlen_q), 1)
+        passed = tape.op("GreaterOrEqual", token, ends)
+        passed = tape.cast(passed, DType.BOOL, DType.INT64)
+        count = tape.op("ReduceSum", passed, tape.ints(1), keepdims=0)
+        last = tape.op("Sub", tape.op("Shape", ends), tape.ints(1))
+        return tape.op("Min", count, last)
+
     @property
     def _row_axis(self) -> int:
         return 1 if self.signature.rank == 3 else 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from qkexport.body.cache import kv_lengths
 from qkexport.body.operands import Operands
 from qkexport.body.tape import Size
 from qkexport.spec import Causal, KvCache
@@ -58,7 +57,7 @@ def _offset(operands: Operands) -> Size:
     if operands.signature.spec.causal is not Causal.LOWER_RIGHT:
         return _upper_left_offset(operands)
     if operands.has("kv_lengths"):
-        offset = tape.op("Sub", kv_lengths(operands), tape.as_value(operands.seqlen_q))
+        offset = tape.op("Sub", operands.kv_lengths, tape.as_value(operands.seqlen_q))
         return tape.unsqueeze(offset, 1, 2, 3)
     return tape.subtract(operands.seqlen_total, operands.seqlen_q)
 

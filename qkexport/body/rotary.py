@@ -15,26 +15,22 @@ from qkexport.signature import Dim
 
 @dataclasses.dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines of one rotation, float32.
+    """Cosines and sines of one rotation, float32, prepared for the way it will be applied.
 
     Attributes:
-        cos: [B or 1, S, W], or [B or 1, H or 1, S, W] when `rank` is 4.
-        sin: As cos.
-        rank: 3 or 4.
-        batch: First dimension of both; None where not known.
-        full_width: W is R, one entry a channel, rather than R/2.
+        cos: [B,S,R/2] for the operator, else [B or 1, H or 1, S, R].
+        sin: As cos; for primitives with the sign of the pair's first channel turned.
+        by_operator: Whether RotaryEmbedding applies it.
     """
 
     cos: ir.Value
     sin: ir.Value
-    rank: int
-    batch: Dim
-    full_width: bool
+    by_operator: bool
 
 
 def rotation(operands: Operands, prefix: str) -> Rotation:
-    """Reads the caches named `{prefix}cos_cache` and `{prefix}sin_cache`."""
-    cos_type = operands.signature.inputs[f"{prefix}cos_cache"]
+    """Prepares the caches named `{prefix}cos_cache` and `{prefix}sin_cache`."""
+    tape, cos_type = operands.tape, operands.signature.inputs[f"{prefix}cos_cache"]
     cos, sin = (operands.as_float(f"{prefix}{name}_cache") for name in ("cos", "sin"))
     width, batch, rank = cos_type.shape[-1], cos_type.shape[0], cos_type.rank
     if width is None:
@@ -42,21 +38,29 @@ def rotation(operands: Operands, prefix: str) -> Rotation:
         raise UnsupportedModelError(message, note="it is R/2 or R.")
     if rank == 2:
         rows = _row_numbers(operands)
-        cos, sin = (operands.tape.op("Gather", cache, rows, axis=0) for cache in (cos, sin))
+        cos, sin = (tape.op("Gather", cache, rows, axis=0) for cache in (cos, sin))
         batch, rank = operands.signature.inputs["position_ids"].shape[0], 3
-    return Rotation(cos, sin, rank, batch, full_width=width == operands.rotary_dim)
+    full_width = width == operands.rotary_dim
+    if tape.target.has_fused_ops and rank == 3 and not full_width:
+        return Rotation(
+            _for_every_batch(operands, cos, batch),
+            _for_every_batch(operands, sin, batch),
+            by_operator=True,
+        )
+    if rank == 3:
+        cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
+    return _for_primitives(operands, cos, sin, full_width)
 
 
 def rotate(operands: Operands, x: ir.Value, turn: Rotation) -> ir.Value:
     """Rotates x, float32 [B,N,S,D]."""
     spec, tape = operands.signature.spec, operands.tape
-    if tape.target.has_fused_ops and turn.rank == 3 and not turn.full_width:
-        cos, sin = (_for_every_batch(operands, cache, turn) for cache in (turn.cos, turn.sin))
+    if turn.by_operator:
         return tape.op(
             "RotaryEmbedding",
             x,
-            cos,
-            sin,
+            turn.cos,
+            turn.sin,
             interleaved=int(spec.rotary_interleaved),
             rotary_embedding_dim=operands.rotary_dim % operands.head_dim,  # 0 is all of D
         )
@@ -76,28 +80,32 @@ def _row_numbers(operands: Operands) -> ir.Value:
     return tape.op("Where", tape.op("Less", rows, tape.ints(0)), outside, rows)
 
 
-def _for_every_batch(operands: Operands, cache: ir.Value, turn: Rotation) -> ir.Value:
+def _for_every_batch(operands: Operands, cache: ir.Value, batch: Dim) -> ir.Value:
     """[B,S,W]: ONNX Runtime's RotaryEmbedding refuses a cache of batch 1 when B is more."""
-    if turn.batch is not None and turn.batch == operands.signature.dims.batch_size:
+    if batch is not None and batch == operands.signature.dims.batch_size:
         return cache
     tape = operands.tape
     return tape.op("Expand", cache, tape.shape(operands.batch_size, 1, 1))
+
+
+def _for_primitives(operands: Operands, cos: ir.Value, sin: ir.Value, full_width: bool) -> Rotation:
+    """One cosine a channel, and sines that carry the minus of the pair's first channel."""
+    tape, interleaved = operands.tape, operands.signature.spec.rotary_interleaved
+    half = operands.rotary_dim // 2
+    first, second = _halves(tape, sin, half, interleaved) if full_width else (sin, sin)
+    signed = _joined(tape, tape.op("Neg", first), second, half, interleaved)
+    if not full_width:
+        cos = _joined(tape, cos, cos, half, interleaved)
+    return Rotation(cos, signed, by_operator=False)
 
 
 def _rotate_all(operands: Operands, x: ir.Value, turn: Rotation) -> ir.Value:
     """X * cos + partner(x) * signed sin; a channel's partner is the other one of its pair."""
     tape, interleaved = operands.tape, operands.signature.spec.rotary_interleaved
     half = operands.rotary_dim // 2
-    cos, sin = (
-        cache if turn.rank == 4 else tape.unsqueeze(cache, 1) for cache in (turn.cos, turn.sin)
-    )
-    first, second = (sin, sin) if not turn.full_width else _halves(tape, sin, half, interleaved)
-    signed = _joined(tape, tape.op("Neg", first), second, half, interleaved)
-    if not turn.full_width:
-        cos = _joined(tape, cos, cos, half, interleaved)
     left, right = _halves(tape, x, half, interleaved)
     partner = _joined(tape, right, left, half, interleaved)
-    return tape.op("Add", tape.op("Mul", x, cos), tape.op("Mul", partner, signed))
+    return tape.op("Add", tape.op("Mul", x, turn.cos), tape.op("Mul", partner, turn.sin))
 
 
 def _halves(tape: BodyTape, x: ir.Value, half: int, interleaved: bool) -> tuple[ir.Value, ir.Value]:
