@@ -1,4 +1,8 @@
-"""Files that are whole or not there, whatever happens to the process that writes them."""
+"""Files that are whole or not there, whatever happens to the process that writes them.
+
+Nothing is forced to the disk: after a power failure the digest in an engine's manifest tells, and
+waiting for gigabytes to reach the disk would cost more than all else around a build.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,6 @@ def write_whole(path: Path, parts: Iterable[Buffer]) -> None:
     with writing(path) as temporary, temporary.open("wb") as file:
         for part in parts:
             file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

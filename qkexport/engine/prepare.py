@@ -105,19 +105,24 @@ def _save_copy(model: ir.Model, path: Path) -> Path:
 
 def external_files(model: ir.Model) -> list[Path]:
     """Files that hold weights of the model, each once."""
+    return list({Path(tensor.path).absolute(): None for tensor in _external_tensors(model)})
+
+
+def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
     import onnx_ir as ir
 
-    tensors = (value.const_value for value in model.graph.initializers.values())
-    files = {
-        Path(tensor.path).absolute(): None
-        for tensor in tensors
-        if isinstance(tensor, ir.ExternalTensor)
-    }
-    return list(files)
+    values = (value for graph in model.graphs() for value in graph.initializers.values())
+    tensors = (value.const_value for value in values)
+    return [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
 
 
 def _check_external_data(model: ir.Model, path: Path) -> None:
-    for file in external_files(model):
+    for tensor in _external_tensors(model):
+        file = Path(tensor.path)
         if not file.is_file():
             message = f"Model {path.name} needs its external data, got no file {file}."
             raise LoadError(message, hint="copy the data file along with the model.")
+        end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+        if file.stat().st_size < end:
+            message = f"Model {path.name} needs all of its external data"
+            raise LoadError(f"{message}, got {file.stat().st_size} of {end} bytes in {file}.")

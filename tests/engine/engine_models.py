@@ -152,3 +152,32 @@ def save_deep(path: Path, *, depth: int, width: int = 512) -> Path:
         value = nodes[-1].outputs[0]
     _name([value], "float16", ["batch", "seq", width], names=["y"])
     return _save(path, [x], [value], nodes, weights)
+
+
+def save_embedding(path: Path, *, rows: int, width: int = 1024) -> Path:
+    """ids -> a float16 table in a sparse file -> QKNormAttention -> y."""
+    data = path.with_name(f"{path.name}.weights")
+    shape = ir.Shape([rows, width])
+    with data.open("wb") as file:
+        file.truncate(rows * width * 2)
+    tensor = ir.ExternalTensor(
+        data.name,
+        0,
+        data.stat().st_size,
+        ir.DataType.FLOAT16,
+        shape=shape,
+        name="table",
+        base_dir=data.parent,
+    )
+    table = ir.Value(
+        name="table", type=ir.TensorType(ir.DataType.FLOAT16), shape=shape, const_value=tensor
+    )
+    ids = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT64))
+    ids.shape = ir.Shape(["batch", "seq"])
+    gather = ir.node("Gather", [table, ids])
+    _name(gather.outputs, "float16", ["batch", "seq", width])
+    spec = AttentionSpec(num_heads=16, num_kv_heads=16, scale=0.125)
+    attributes = ir.convenience.convert_attributes(spec.to_attributes())
+    attention = ir.Node(OP_DOMAIN, OP_TYPE, [gather.outputs[0]] * 3, attributes, name="attention")
+    _name(attention.outputs, "float16", ["batch", "seq", width], names=["y"])
+    return _save(path, [ids], attention.outputs, [gather, attention], [table])
