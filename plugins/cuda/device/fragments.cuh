@@ -31,24 +31,44 @@ struct Accumulator {
 QKEXPORT_DEVICE int fragment_row(int m, int e) { return m * 16 + lane_index() / 4 + (e / 2) * 8; }
 QKEXPORT_DEVICE int fragment_column(int n, int e) { return n * 8 + (lane_index() % 4) * 2 + e % 2; }
 
+// The rows of a tile as one lane names them to ldmatrix, two 16-byte chunks a step.
+//
+// All rows of a lane agree modulo 8, so the swizzle permutes the chunks of every 128 bytes in the
+// same way: the lane's chunk of step s is its chunk of step 0 with bits of the address flipped.
+// Steps and rows that are known at compile time then cost no register.
+template <class Tile>
+struct LaneRows {
+  uint32_t address;  // of the lane's row of the first matrix and its chunk of step 0
+
+  // `row` is the lane's row, `half` which of the two chunks of a step it names.
+  QKEXPORT_DEVICE LaneRows(Tile tile, int row, int half)
+      : address(shared_address(tile.chunk(row, half))) {}
+
+  // `rows_further` is a multiple of 8.
+  QKEXPORT_DEVICE uint32_t operator()(int rows_further, int step) const {
+    constexpr int kRowBytes = Tile::kPitch * static_cast<int>(sizeof(typename Tile::Element));
+    return (address ^ ((step % 4) * 32)) + rows_further * kRowBytes + (step / 4) * 128;
+  }
+};
+
 // s = q k^T over kHeadDim channels. `first_row` is the warp's first row of the query tile.
 template <int kHeadDim, int kRowFragments, int kBlockN, class Tile>
 QKEXPORT_DEVICE void multiply_query_key(Accumulator<kRowFragments, kBlockN>& s, Tile query,
                                         int first_row, Tile key) {
   using T = typename Tile::Element;
   const int lane = lane_index();
+  const LaneRows<Tile> query_rows(query, first_row + lane % 16, lane / 16);
+  const LaneRows<Tile> key_rows(key, (lane / 16) * 8 + lane % 8, (lane / 8) % 2);
   s.clear();
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; ++k) {
     uint32_t a[kRowFragments][4];
 #pragma unroll
-    for (int m = 0; m < kRowFragments; ++m) {
-      ldmatrix_x4(a[m], query.chunk(first_row + m * 16 + lane % 16, 2 * k + lane / 16));
-    }
+    for (int m = 0; m < kRowFragments; ++m) ldmatrix_x4(a[m], query_rows(m * 16, k));
 #pragma unroll
     for (int n = 0; n < kBlockN / 16; ++n) {
       uint32_t b[4];
-      ldmatrix_x4(b, key.chunk(n * 16 + (lane / 16) * 8 + lane % 8, 2 * k + (lane / 8) % 2));
+      ldmatrix_x4(b, key_rows(n * 16, k));
 #pragma unroll
       for (int m = 0; m < kRowFragments; ++m) {
         mma_m16n8k16<T>(s.value[m][2 * n], a[m], {b[0], b[1]});
@@ -65,6 +85,7 @@ QKEXPORT_DEVICE void multiply_weight_value(Accumulator<kRowFragments, kHeadDim>&
                                            Tile value) {
   using T = typename Tile::Element;
   const int lane = lane_index();
+  const LaneRows<Tile> value_rows(value, lane % 16, lane / 16);
 #pragma unroll
   for (int k = 0; k < kBlockN / 16; ++k) {
     uint32_t a[kRowFragments][4];
@@ -79,7 +100,7 @@ QKEXPORT_DEVICE void multiply_weight_value(Accumulator<kRowFragments, kHeadDim>&
 #pragma unroll
     for (int n = 0; n < kHeadDim / 16; ++n) {
       uint32_t b[4];
-      ldmatrix_x4_transposed(b, value.chunk(k * 16 + lane % 16, 2 * n + lane / 16));
+      ldmatrix_x4_transposed(b, value_rows(k * 16, n));
 #pragma unroll
       for (int m = 0; m < kRowFragments; ++m) {
         mma_m16n8k16<T>(o.value[m][2 * n], a[m], {b[0], b[1]});

@@ -53,7 +53,7 @@ QKEXPORT_DEVICE T* tensor_row(const StridedTensor& tensor, int64_t batch, int he
          row * tensor.row_stride;
 }
 
-// Where a row comes from: the new token, or the past of a row that is copied. Null: nowhere.
+// Where a row comes from: the new token, or the past of a row that is copied. Else it is invalid.
 template <class T>
 struct PrologueSource {
   const PrologueRows& rows;
@@ -61,15 +61,12 @@ struct PrologueSource {
   const StridedTensor& past;
   bool copies_past;
 
-  QKEXPORT_DEVICE const T* base() const {
-    return static_cast<const T*>(fresh.data != nullptr ? fresh.data : past.data);
-  }
-  QKEXPORT_DEVICE const T* operator()(int row) const {
+  QKEXPORT_DEVICE RowPointer<T> operator()(int row) const {
     const int token = rows.token(row);
-    if (token >= 0) return tensor_row<T>(fresh, rows.batch, rows.head, token);
+    if (token >= 0) return {tensor_row<T>(fresh, rows.batch, rows.head, token), true};
     const int position = rows.sequence_row(row);
-    if (!copies_past || position < 0) return nullptr;
-    return tensor_row<T>(past, rows.batch, rows.head, position);
+    if (!copies_past || position < 0) return {static_cast<const T*>(fresh.data), false};
+    return {tensor_row<T>(past, rows.batch, rows.head, position), true};
   }
 };
 
@@ -150,14 +147,14 @@ QKEXPORT_DEVICE void copy_values(const PrologueRows& rows) {
   for (int i = thread_index(); i < kRows * steps; i += kAttentionWarps * kWarpSize) {
     const int row = i / steps;
     T* target = value_target_row<T>(rows, row);
-    const T* source = sources(row);
-    if (target == nullptr || source == nullptr) continue;
+    const RowPointer<T> source = sources(row);
+    if (target == nullptr || !source.valid) continue;
     const int channel = (i % steps) * width;
     if (arguments.value_copy_vectorized) {
       *reinterpret_cast<uint4*>(target + channel) =
-          *reinterpret_cast<const uint4*>(source + channel);
+          *reinterpret_cast<const uint4*>(source.data + channel);
     } else {
-      target[channel] = source[channel];
+      target[channel] = source.data[channel];
     }
   }
 }

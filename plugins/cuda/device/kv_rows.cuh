@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/platform.cuh"
+#include "device/tile_loader.cuh"
 #include "kernel_arguments.h"
 
 namespace qkexport::cuda {
@@ -44,10 +45,13 @@ struct KvRows {
             head * source.fresh.head_stride;
   }
 
-  QKEXPORT_DEVICE const T* operator()(int row) const {
-    if (row >= limit) return nullptr;
-    if (row >= fresh_first && row < fresh_last) return fresh + (row - fresh_first) * fresh_stride;
-    return cached + row * cached_stride;
+  QKEXPORT_DEVICE RowPointer<T> operator()(int row) const {
+    const bool valid = row < limit;
+    const bool is_fresh = row >= fresh_first && row < fresh_last;
+    const T* base = is_fresh ? fresh : cached;
+    const int64_t stride = is_fresh ? fresh_stride : cached_stride;
+    const int index = is_fresh ? row - fresh_first : row;
+    return {base + (valid ? index * stride : 0), valid};
   }
 };
 
@@ -57,10 +61,7 @@ struct KvTileRows {
   const KvRows<T>& rows;
   int first;
 
-  QKEXPORT_DEVICE const T* base() const {
-    return rows.cached != nullptr ? rows.cached : rows.fresh;
-  }
-  QKEXPORT_DEVICE const T* operator()(int row) const { return rows(first + row); }
+  QKEXPORT_DEVICE RowPointer<T> operator()(int row) const { return rows(first + row); }
 };
 
 }  // namespace qkexport::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/platform.cuh"
+#include "device/tile_loader.cuh"
 #include "kernel_arguments.h"
 
 namespace qkexport::cuda {
@@ -71,12 +72,11 @@ struct QueryTileRows {
   const RowMap& map;
   int64_t batch;
 
-  QKEXPORT_DEVICE const T* base() const { return static_cast<const T*>(params.query.data); }
-  QKEXPORT_DEVICE const T* operator()(int row) const {
+  QKEXPORT_DEVICE RowPointer<T> operator()(int row) const {
     const QueryRow query = map(row);
-    if (!query.valid) return nullptr;
-    return base() + batch * params.query.batch_stride + query.head * params.query.head_stride +
-           query.position * params.query.row_stride;
+    return {static_cast<const T*>(params.query.data) + batch * params.query.batch_stride +
+                query.head * params.query.head_stride + query.position * params.query.row_stride,
+            query.valid};
   }
 };
 

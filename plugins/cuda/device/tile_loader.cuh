@@ -7,7 +7,14 @@
 
 namespace qkexport::cuda {
 
-// Rows: a callable (row of the tile) -> const Element*, null where the row is to be zeros.
+// A row in memory. An invalid one has an address that is never read, and counts as zeros.
+template <class T>
+struct RowPointer {
+  const T* data;
+  bool valid;
+};
+
+// Rows: a callable (row of the tile) -> RowPointer<Element>.
 // `channels` is the number of elements a row has; the rest of the pitch up to kChannels is zeroed.
 // With `vectorized` the rows are 16-byte aligned, channels % 8 == 0, and the copy is asynchronous.
 template <int kRows, int kChannels, int kThreads, class Tile, class Rows>
@@ -22,10 +29,9 @@ QKEXPORT_DEVICE void load_tile(Tile tile, const Rows& rows, int channels, bool v
       if ((kRows * kChunks) % kThreads != 0 && index >= kRows * kChunks) break;
       const int row = index / kChunks;
       const int chunk = index % kChunks;
-      const T* source = rows(row);
-      const bool valid = source != nullptr && chunk * Tile::kChunk < channels;
-      cp_async_16(tile.chunk(row, chunk), valid ? source + chunk * Tile::kChunk : rows.base(),
-                  valid);
+      const RowPointer<T> source = rows(row);
+      const bool valid = source.valid && chunk * Tile::kChunk < channels;
+      cp_async_16(tile.chunk(row, chunk), source.data + (valid ? chunk * Tile::kChunk : 0), valid);
     }
     return;
   }
@@ -33,9 +39,9 @@ QKEXPORT_DEVICE void load_tile(Tile tile, const Rows& rows, int channels, bool v
   for (int index = thread_index(); index < kRows * kChannels; index += kThreads) {
     const int row = index / kChannels;
     const int channel = index % kChannels;
-    const T* source = rows(row);
+    const RowPointer<T> source = rows(row);
     T value{};
-    if (source != nullptr && channel < channels) value = source[channel];
+    if (source.valid && channel < channels) value = source.data[channel];
     tile.at(row, channel) = value;
   }
 }
@@ -47,9 +53,9 @@ QKEXPORT_DEVICE void load_float_tile(Tile tile, const Rows& rows, int first_chan
   for (int index = thread_index(); index < kRows * kChannels; index += kThreads) {
     const int row = index / kChannels;
     const int channel = index % kChannels;
-    const T* source = rows(row);
-    const bool valid = source != nullptr && first_channel + channel < channels;
-    tile.at(row, channel) = valid ? to_float(source[first_channel + channel]) : 0.0f;
+    const RowPointer<T> source = rows(row);
+    const bool valid = source.valid && first_channel + channel < channels;
+    tile.at(row, channel) = valid ? to_float(source.data[first_channel + channel]) : 0.0f;
   }
 }
 

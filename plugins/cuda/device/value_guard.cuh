@@ -44,8 +44,9 @@ QKEXPORT_DEVICE void add_nonfinite(Accumulator<kRowFragments, kHeadDim>& o,
                                    int first_row, int first_key) {
 #pragma unroll 1
   for (int key = first_key; key < first_key + kBlockN; ++key) {
-    const T* value = values(key);
-    if (value == nullptr) return;
+    const RowPointer<T> value_row = values(key);
+    if (!value_row.valid) return;
+    const T* value = value_row.data;
 #pragma unroll
     for (int m = 0; m < kRowFragments; ++m) {
 #pragma unroll

@@ -28,7 +28,8 @@ void land(const AsyncCopy& copy) {
 
 void cp_async_16(void* shared, const void* global, bool valid) {
   Block& block = running_block();
-  if (!block.owns_shared(shared, kBytes)) block.fail("cp.async writes outside shared memory");
+  if (!block.owns_shared(shared_address(shared), kBytes))
+    block.fail("cp.async writes outside shared memory");
   if (!is_aligned(shared)) block.fail("cp.async target is misaligned");
   if (valid && !is_aligned(global)) block.fail("cp.async source is misaligned");
   std::memset(shared, 0xff, kBytes);

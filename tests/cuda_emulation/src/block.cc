@@ -135,8 +135,7 @@ void Block::meet_warp(Meeting meeting, void* payload, void (*execute)(Warp&)) {
   const int self = current_;
   Warp& warp = warps_[self / kWarpSize];
   if (warp.arrived > 0 && warp.meeting != meeting) {
-    fail(std::string("lanes of one warp are at ") + name_of(warp.meeting) + " and at " +
-         name_of(meeting));
+    fail("lanes of one warp are at ", name_of(warp.meeting), " and at ", name_of(meeting));
   }
   warp.meeting = meeting;
   warp.payload[self % kWarpSize] = payload;
@@ -154,8 +153,7 @@ void Block::meet_warp(Meeting meeting, void* payload, void (*execute)(Warp&)) {
 
 bool Block::meet_block(Meeting meeting, bool value) {
   if (arrived_ > 0 && barrier_ != meeting) {
-    fail(std::string("threads of one block are at ") + name_of(barrier_) + " and at " +
-         name_of(meeting));
+    fail("threads of one block are at ", name_of(barrier_), " and at ", name_of(meeting));
   }
   barrier_ = meeting;
   barrier_or_ = barrier_or_ || value;
@@ -174,11 +172,16 @@ void Block::finish_barrier() {
   }
 }
 
-void Block::fail(const std::string& what) {
-  failure_ = what + " (block " + std::to_string(block_index_) + ", thread " +
-             std::to_string(current_) + ").";
+void Block::fail(const char* what, const char* first, const char* joint, const char* second) {
+  failure_.append(what).append(first).append(joint).append(second);
+  append_place();
   current().fiber.suspend(/*last=*/true);
   std::abort();
+}
+
+void Block::append_place() {
+  failure_ +=
+      " (block " + std::to_string(block_index_) + ", thread " + std::to_string(current_) + ").";
 }
 
 void Block::report_deadlock() {
@@ -193,12 +196,6 @@ void Block::report_deadlock() {
                 " wait in " + name_of(warps_[i].meeting) + "; ";
   }
   failure_ += "block " + std::to_string(block_index_) + ".";
-}
-
-bool Block::owns_shared(const void* address, std::size_t bytes) const {
-  const auto* begin = shared_.get();
-  const auto* byte = static_cast<const unsigned char*>(address);
-  return byte >= begin && byte + bytes <= begin + shared_bytes_;
 }
 
 void Block::check_canary() {

@@ -53,13 +53,18 @@ class Block {
   // Called from the running thread.
   void meet_warp(Meeting meeting, void* payload, void (*execute)(Warp&));
   bool meet_block(Meeting meeting, bool value);
-  [[noreturn]] void fail(const std::string& what);
+  // Ends the block with a report of up to four pieces. The fiber is abandoned where it stands, so
+  // nothing on its stack may own memory.
+  [[noreturn]] void fail(const char* what, const char* first = "", const char* joint = "",
+                         const char* second = "");
 
   Thread& current() { return *threads_[current_]; }
   int thread_index() const { return current_; }
   int64_t block_index() const { return block_index_; }
   unsigned char* shared() { return shared_.get(); }
-  bool owns_shared(const void* address, std::size_t bytes) const;
+  bool owns_shared(std::size_t offset, std::size_t bytes) const {
+    return offset + bytes <= shared_bytes_;
+  }
   const std::string& failure() const { return failure_; }
 
  private:
@@ -69,6 +74,7 @@ class Block {
   int find_ready(int from) const;
   void wait();
   void finish_barrier();
+  void append_place();
   void report_deadlock();
   void check_canary();
 

@@ -152,11 +152,16 @@ float shuffle(float value, int source_lane) {
   return lane.result;
 }
 
-void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed) {
+uint32_t shared_address(const void* pointer) {
+  const auto* byte = static_cast<const unsigned char*>(pointer);
+  return static_cast<uint32_t>(byte - running_block().shared());
+}
+
+void ldmatrix_x4(uint32_t (&out)[4], uint32_t row, bool transposed) {
   Block& block = running_block();
   if (!block.owns_shared(row, 16)) block.fail("ldmatrix reads outside shared memory");
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) block.fail("ldmatrix row is misaligned");
-  MatrixLane lane{out, static_cast<const unsigned char*>(row), transposed};
+  if (row % 16 != 0) block.fail("ldmatrix row is misaligned");
+  MatrixLane lane{out, block.shared() + row, transposed};
   block.meet_warp(Meeting::kLdmatrix, &lane, execute_ldmatrix);
 }
 

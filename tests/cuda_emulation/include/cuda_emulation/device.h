@@ -36,7 +36,8 @@ void sync_warp();
 
 // Warp collectives with the lane layouts of the PTX manual.
 float shuffle(float value, int source_lane);
-void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed);
+uint32_t shared_address(const void* pointer);  // bytes from the start of shared memory
+void ldmatrix_x4(uint32_t (&out)[4], uint32_t row, bool transposed);
 void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool is_bfloat16);
 
 // Asynchronous copies: the target is poisoned at once and filled at the wait.
