@@ -144,6 +144,9 @@ def _open(
             message = f"--dynamic must go with an nn.Module, got {source.name}."
             raise UsageError(message, hint="an exported model has its axes built in.")
         return open_reference(source)
+    if source.args or source.kwargs:
+        # its own examples trace it; given values are cases, and may have sizes unfit for tracing
+        inputs = {name: x for name, x in inputs.items() if not isinstance(x, torch.Tensor)}
     if dynamic or source.dynamic_shapes is not None:
         return open_reference(complete_source(source, inputs, dynamic))
     try:
