@@ -23,6 +23,7 @@ LAYERS = {
     "native_params": 2,
     "": 5,
     "cli": 6,
+    "__main__": 7,
 }
 
 HEAVY = ("torch", "onnx", "onnxruntime", "tensorrt", "tensorrt_rtx", "transformers", "numpy")
