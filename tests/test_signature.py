@@ -507,6 +507,10 @@ ACCEPTED: dict[str, tuple[dict[str, TensorType], dict[str, Any]]] = {
         AFTER,
     ),
     "table of full width": ({**QKV, **_rope(64, 8), **POSITIONS}, AFTER),
+    "rows for the queries, a table for the keys": (
+        {**QKV, **ROPE, **_rope(64, 4, prefix="key_"), **POSITIONS},
+        AFTER,
+    ),
     "rows of each batch entry": ({**QKV, **_rope(2, 5, 4)}, AFTER),
     "rows of each query head": (
         {**QKV, **_rope(1, 4, 5, 4), **_rope(1, 2, 5, 4, prefix="key_")},

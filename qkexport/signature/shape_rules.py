@@ -113,8 +113,7 @@ def _check_head_scale(signature: AttentionSignature) -> None:
     dims, scale = signature.dims, signature.inputs["head_scale"]
     num_heads = signature.spec.num_heads
     target = (dims.batch_size, num_heads, dims.seqlen_q, 1)
-    per_head = any(fits(scale.shape, shape) for shape in ((1,), (num_heads,)))
-    if not per_head and (scale.rank == 1 or not broadcasts(scale.shape, target)):
+    if not fits(scale.shape, (num_heads,)) and not broadcasts(scale.shape, target):
         rule = f"head_scale must be [1], [{num_heads}] or broadcast to {shape_text(target)}"
         raise error(rule, scale)
 
