@@ -185,7 +185,7 @@ def test_tables_follow_to_another_device() -> None:
 
 def test_a_position_past_the_tables_is_refused() -> None:
     module = _attention(max_positions=4)
-    with pytest.raises(InvalidSpecError, match=r"position_ids must lie in \[0, 4\), got 4"):
+    with pytest.raises(InvalidSpecError, match=r"position_ids must lie in \[0, 4\), got"):
         module(torch.randn(1, 5, HIDDEN))
 
 
