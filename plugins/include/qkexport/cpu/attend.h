@@ -217,14 +217,16 @@ inline Carry weigh(const RowTile& t, const RowBlock& block, const TileColumns& c
   for (int64_t i = 0; i < block.rows; ++i) {
     Row& row = t.scratch.row_state[block.first + i];
     float* s = t.scratch.scores + i * kTileKeys;
-    if (!full || t.rules.softcap != 0.0f) finish_scores(t.rules, row, columns, s);
+    const bool finished = full && t.rules.softcap == 0.0f;
+    const float seen = finished ? (block.bounded ? 0.0f : largest(columns, s))
+                                : finish_scores(t.rules, row, columns, s);
     if (careful) remember_hidden(columns, s, t.scratch.hidden + i * kTileKeys);
     if (block.bounded) {
       row.m = row.bound;
       row.d += exponentiate(true, columns, row.bound, s);
       continue;
     }
-    factors[i] = online_softmax(t.rules.base2, columns, s, row);
+    factors[i] = online_softmax(t.rules.base2, columns, seen, s, row);
     rescale = rescale || factors[i] != 1.0f;
   }
   if (!block.started) return Carry::kReplace;

@@ -22,7 +22,10 @@ inline float* partial_row(const Plan& plan, char* workspace, int64_t pair, int64
 inline void write_output_row(const Plan& plan, Pair pair, int64_t pair_row, float* o, float d) {
   const AttentionParams& p = *plan.params;
   const float factor = d == 0.0f ? 0.0f : 1.0f / d;
-  for (int64_t c = 0; c < p.head_dim_v; ++c) o[c] = d == 0.0f ? 0.0f : o[c] * factor;
+  if (d == 0.0f) clear(o, p.head_dim_v);
+  for (int64_t c = 0; c < plan.head_dim_v; c += kVecWidth) {
+    store(o + c, mul(load(o + c), splat(factor)));
+  }
   const int64_t head = pair.head * plan.group_size + pair_row / p.seqlen_q;
   char* dst =
       const_cast<char*>(row_address(p.output, p.dtype, pair.batch, head, pair_row % p.seqlen_q));

@@ -29,6 +29,10 @@ inline Vec load_as_float_n(const BFloat16* p, int64_t n) {
   return bfloat16_to_float(load_bits_n(&p->bits, n));
 }
 
+inline void store_from_float(float* p, Vec x) { store(p, x); }
+inline void store_from_float(Float16* p, Vec x) { store_half(&p->bits, x); }
+inline void store_from_float(BFloat16* p, Vec x) { store_bfloat16(&p->bits, x); }
+
 inline void store_element(float* p, float x) { *p = x; }
 inline void store_element(Float16* p, float x) { p->bits = float_to_half_bits(x); }
 inline void store_element(BFloat16* p, float x) { p->bits = float_to_bfloat16_bits(x); }
@@ -74,7 +78,9 @@ inline void load_row(const void* data, DataType type, int64_t offset, int64_t n,
 inline void store_row(void* data, DataType type, int64_t offset, int64_t n, const float* src) {
   with_element_type(type, [&](auto* tag) {
     auto* dst = static_cast<decltype(tag)>(data) + offset;
-    for (int64_t i = 0; i < n; ++i) store_element(dst + i, src[i]);
+    int64_t i = 0;
+    for (; i + kVecWidth <= n; i += kVecWidth) store_from_float(dst + i, load(src + i));
+    for (; i < n; ++i) store_element(dst + i, src[i]);
   });
 }
 

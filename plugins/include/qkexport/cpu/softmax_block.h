@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "qkexport/attention_params.h"
 #include "qkexport/cpu/elements.h"
@@ -40,46 +41,80 @@ struct TileColumns {
   int64_t end;
 };
 
-inline Vec add_mask(const char* mask, DataType type, int64_t column, int64_t n, Vec s) {
-  with_element_type(type, [&](auto* tag) {
-    const auto* at = reinterpret_cast<decltype(tag)>(const_cast<char*>(mask)) + column;
-    s = add(s, n >= kVecWidth ? load_as_float(at) : load_as_float_n(at, n));
-  });
-  return s;
-}
+// The forms of a mask row; each applies itself to a vector of scores that starts at `column` and
+// has n columns left.
+struct NoMask {
+  Vec operator()(int64_t, int64_t, Vec s) const { return s; }
+};
 
-// The same value for all columns.
-inline Vec apply_mask_scalar(const AttentionMask& mask, const char* row, Vec s) {
-  if (mask.dtype == DataType::kBool) return *row ? s : splat(-kInfinity);
-  return add(s, splat(load_scalar(row, mask.dtype, 0)));
-}
-
-inline Vec apply_mask(const AttentionMask& mask, const char* row, int64_t column, int64_t n,
-                      Vec s) {
-  if (mask.column_stride == 0) return apply_mask_scalar(mask, row, s);
-  if (mask.dtype == DataType::kBool) {
-    const int64_t lanes = n < kVecWidth ? n : kVecWidth;
-    return select_bytes(s, reinterpret_cast<const uint8_t*>(row) + column, lanes,
-                        splat(-kInfinity));
+struct BoolMask {
+  const uint8_t* row;
+  Vec operator()(int64_t column, int64_t n, Vec s) const {
+    return select_bytes(s, row + column, n < kVecWidth ? n : kVecWidth, splat(-kInfinity));
   }
-  return add_mask(row, mask.dtype, column, n, s);
+};
+
+template <typename Element>
+struct AdditiveMask {
+  const Element* row;
+  Vec operator()(int64_t column, int64_t n, Vec s) const {
+    const Element* at = row + column;
+    return add(s, n >= kVecWidth ? load_as_float(at) : load_as_float_n(at, n));
+  }
+};
+
+// One value for all columns.
+struct ScalarMask {
+  bool hides;
+  float bias;
+  Vec operator()(int64_t, int64_t, Vec s) const {
+    return hides ? splat(-kInfinity) : add(s, splat(bias));
+  }
+};
+
+template <typename Function>
+inline void with_mask(const AttentionMask* mask, const char* row, Function function) {
+  if (row == nullptr) return function(NoMask{});
+  const bool boolean = mask->dtype == DataType::kBool;
+  if (mask->column_stride == 0) {
+    return function(boolean ? ScalarMask{*row == 0, 0.0f}
+                            : ScalarMask{false, load_scalar(row, mask->dtype, 0)});
+  }
+  if (boolean) return function(BoolMask{reinterpret_cast<const uint8_t*>(row)});
+  with_element_type(mask->dtype, [&](auto* tag) {
+    using Element = std::remove_pointer_t<decltype(tag)>;
+    function(AdditiveMask<Element>{reinterpret_cast<const Element*>(row)});
+  });
+}
+
+inline Vec soft_cap(Vec s, float cap) { return mul(splat(cap), tanh(div(s, splat(cap)))); }
+
+template <typename Mask>
+inline float finish_scores_with(const ScoreRules& rules, const Row& row, const TileColumns& tile,
+                                const Mask& mask, float* s) {
+  Vec seen = splat(-kInfinity);
+  for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
+    const int64_t column = tile.origin + c, n = row.end - column;
+    Vec x = load(s + c);
+    if (rules.softcap != 0.0f) x = soft_cap(x, rules.softcap);
+    if (n > 0) x = mask(column, n, x);
+    if (column < row.begin || n < kVecWidth) {
+      x = select_lanes(x, row.begin - column, n, splat(-kInfinity));
+    }
+    seen = max(x, seen);
+    store(s + c, x);
+  }
+  return maximum(seen);
 }
 
 // Softcap, mask and visibility, in that order. Columns that the row may not see become -inf,
-// whatever they held.
-inline void finish_scores(const ScoreRules& rules, const Row& row, const TileColumns& tile,
-                          float* s) {
-  for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
-    const int64_t column = tile.origin + c;
-    Vec x = load(s + c);
-    if (rules.softcap != 0.0f) {
-      x = mul(splat(rules.softcap), tanh(div(x, splat(rules.softcap))));
-    }
-    const int64_t n = row.end - column;
-    if (row.mask != nullptr && n > 0) x = apply_mask(*rules.mask, row.mask, column, n, x);
-    x = select_lanes(x, row.begin - column, n, splat(-kInfinity));
-    store(s + c, x);
-  }
+// whatever they held. Returns the largest score; NaN may be dropped, the weights bring it back.
+inline float finish_scores(const ScoreRules& rules, const Row& row, const TileColumns& tile,
+                           float* s) {
+  float seen = -kInfinity;
+  with_mask(rules.mask, row.mask,
+            [&](const auto& mask) { seen = finish_scores_with(rules, row, tile, mask, s); });
+  return seen;
 }
 
 inline Vec weight(bool base2, Vec s, float m) {
@@ -98,7 +133,7 @@ inline float exponentiate(bool base2, const TileColumns& tile, float m, float* s
   return sum(total);
 }
 
-// The largest score; NaN may be dropped here, the weights bring it back.
+// The largest score where nothing was left to finish; NaN may be dropped here too.
 inline float largest(const TileColumns& tile, const float* s) {
   Vec result = splat(-kInfinity);
   for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
@@ -113,13 +148,14 @@ inline float exp_scalar(bool base2, float x) {
   return lanes[0];
 }
 
-// One step of the online softmax. Returns the factor for what the row accumulated so far.
-inline float online_softmax(bool base2, const TileColumns& tile, float* s, Row& row) {
-  const float seen = largest(tile, s);
+// One step of the online softmax, given the largest score of the tile. Returns the factor for what
+// the row accumulated so far.
+inline float online_softmax(bool base2, const TileColumns& tile, float seen, float* s, Row& row) {
   const float m = seen > row.m ? seen : row.m;
   // While a row has seen no key, m is -inf; any finite value serves instead.
   const float reference = m == -kInfinity ? 0.0f : m;
-  const float factor = row.m == m ? 1.0f : exp_scalar(base2, row.m - reference);
+  float factor = 1.0f;
+  if (row.m != m) factor = row.m == -kInfinity ? 0.0f : exp_scalar(base2, row.m - reference);
   row.d = row.d * factor + exponentiate(base2, tile, reference, s);
   row.m = m;
   return factor;

@@ -34,6 +34,22 @@ inline __m256i load_bits_n(const uint16_t* p, int64_t n) {
   return _mm256_maskz_loadu_epi16(first_lanes(n), p);
 }
 
+inline void store_half(uint16_t* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// Round to nearest, ties to even; NaN stays NaN.
+inline void store_bfloat16(uint16_t* p, Vec x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+  const __m512i kept = _mm512_mask_blend_epi32(nan, rounded, quiet);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+}
+
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }

@@ -58,6 +58,13 @@ inline Vec bfloat16_to_float(Bits bits) {
   return each_lane([&](int i) { return bfloat16_bits_to_float(bits.lane[i]); });
 }
 
+inline void store_half(uint16_t* p, Vec x) {
+  for (int i = 0; i < kVecWidth; ++i) p[i] = float_to_half_bits(x.lane[i]);
+}
+inline void store_bfloat16(uint16_t* p, Vec x) {
+  for (int i = 0; i < kVecWidth; ++i) p[i] = float_to_bfloat16_bits(x.lane[i]);
+}
+
 inline Vec fma(Vec a, Vec b, Vec c) {
   return each_lane([&](int i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
 }
