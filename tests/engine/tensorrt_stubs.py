@@ -29,6 +29,12 @@ SHA256: Final[Mapping[str, str]] = {
     "tensorrt-cu13-bindings==11.4.0.106": (
         "d072ac2a095e2be749fefc847adfb25d5ebe70303401df62ede8fe67a59f27fc"
     ),
+    "tensorrt-lean-cu13-bindings==11.4.0.106": (
+        "539faf8524d7e8c5d893857d97d170ef3636f3e71262aafa670797f740e9086a"
+    ),
+    "tensorrt-lean-cu13-libs==11.4.0.106": (
+        "e022b8d0e21f19258657aec6760e1de8b454ed176f76217e3f7ec2036c5a9410"
+    ),
     "tensorrt-stubs==10.13.0.35.1": (
         "749a36a1f825db0800a82d0dabbf7ef49f3a9edc1e794c9545fb94a551613fea"
     ),

@@ -1,0 +1,65 @@
+"""Creates the plugin in a genuine plugin registry of NVIDIA's; run as a program, prints JSON.
+
+Usage: create_in_registry.py MODULE PHASE LIBRARY [folder to import MODULE from]
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from qkexport.spec import OP_TYPE, AttentionSpec, AttributeValue
+
+# Field data is not copied by the bindings: it must live as long as the collection.
+KEPT: list[np.ndarray] = []
+
+
+def fields(trt: Any, attributes: dict[str, AttributeValue]) -> Any:
+    kinds = trt.PluginFieldType
+    made = []
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            data, kind = np.array(list(value.encode()), dtype=np.int8), kinds.CHAR
+        elif isinstance(value, int):
+            data, kind = np.array([value], dtype=np.int32), kinds.INT32
+        else:
+            data, kind = np.array([value], dtype=np.float32), kinds.FLOAT32
+        KEPT.append(data)
+        made.append(trt.PluginField(name, data, kind))
+    return trt.PluginFieldCollection(made)
+
+
+def main(module: str, phase_name: str, library: str, *folder: str) -> None:
+    sys.path[:0] = folder
+    trt = importlib.import_module(module)
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger) if hasattr(trt, "Builder") else None
+    registry = builder.get_plugin_registry() if builder else trt.get_plugin_registry()
+    handle = registry.load_library(library)
+    creator = registry.get_creator(OP_TYPE, "1", "")
+    phase = getattr(trt.TensorRTPhase, phase_name)
+
+    good = AttentionSpec(num_heads=4, num_kv_heads=2, scale=0.25, causal="lower_right")
+    attributes = good.to_attributes(input_roles="query,key,value", output_roles="output")
+    plugin = creator.create_plugin("good", fields(trt, attributes), phase)
+    clones = [plugin.clone(), plugin.clone()]
+    found = {
+        "version": trt.__version__,
+        "fields": [field.name for field in creator.field_names],
+        "created": plugin is not None,
+        "clones": [clone is not None for clone in clones],
+        "refused": creator.create_plugin("bad", fields(trt, {**attributes, "num_heads": 3}), phase)
+        is None,
+        "other version": registry.get_creator(OP_TYPE, "2", "") is not None,
+    }
+    del plugin, clones[0], clones
+    registry.deregister_library(handle)
+    sys.stdout.write("\n" + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
