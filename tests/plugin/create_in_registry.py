@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qkexport.spec import OP_TYPE, AttentionSpec, AttributeValue
+from qkexport.spec import OP_TYPE, AttentionSpec, AttributeValue, Causal
 
 # Field data is not copied by the bindings: it must live as long as the collection.
 KEPT: list[np.ndarray] = []
@@ -43,20 +43,18 @@ def main(module: str, phase_name: str, library: str, *folder: str) -> None:
     creator = registry.get_creator(OP_TYPE, "1", "")
     phase = getattr(trt.TensorRTPhase, phase_name)
 
-    good = AttentionSpec(num_heads=4, num_kv_heads=2, scale=0.25, causal="lower_right")
+    good = AttentionSpec(num_heads=4, num_kv_heads=2, scale=0.25, causal=Causal.LOWER_RIGHT)
     attributes = good.to_attributes(input_roles="query,key,value", output_roles="output")
-    plugin = creator.create_plugin("good", fields(trt, attributes), phase)
-    clones = [plugin.clone(), plugin.clone()]
+    plugins = [creator.create_plugin("good", fields(trt, attributes), phase) for _ in range(3)]
     found = {
         "version": trt.__version__,
         "fields": [field.name for field in creator.field_names],
-        "created": plugin is not None,
-        "clones": [clone is not None for clone in clones],
+        "created": [plugin is not None for plugin in plugins],
         "refused": creator.create_plugin("bad", fields(trt, {**attributes, "num_heads": 3}), phase)
         is None,
         "other version": registry.get_creator(OP_TYPE, "2", "") is not None,
     }
-    del plugin, clones[0], clones
+    del plugins[1], plugins[0], plugins  # not in the order they were made
     registry.deregister_library(handle)
     sys.stdout.write("\n" + json.dumps(found))
 
