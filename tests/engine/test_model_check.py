@@ -107,7 +107,11 @@ def test_local_functions_are_looked_into(tmp_path: Path) -> None:
     inner = ir.Node("", "Attention", [ir.Value(name=name) for name in "qkv"], name="inner")
     inner.attributes.add(ir.AttrFloat32("softcap", 3.0))
     graph = ir.Graph(
-        list(inner.inputs), inner.outputs, nodes=[inner], opset_imports={"": 24}, name="f"
+        [x for x in inner.inputs if x],
+        inner.outputs,
+        nodes=[inner],
+        opset_imports={"": 24},
+        name="f",
     )
     function = ir.Function("local", "Attend", graph=graph, attributes=[])
     model.functions[function.identifier()] = function

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.tensorrt_stubs import unpack_wheel
+from tensorrt_stubs import unpack_wheel
 
 from qkexport.native import find_library
 from qkexport.run.plugin_attention import EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRARY

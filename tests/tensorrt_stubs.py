@@ -20,9 +20,11 @@ from typing import Final
 
 import pytest
 
-REPOSITORY: Final = Path(__file__).parents[2]
+REPOSITORY: Final = Path(__file__).parents[1]
 WHEELS: Final = REPOSITORY / "build" / "wheels"
 SHA256: Final[Mapping[str, str]] = {
+    "cuda-bindings==13.5.0": ("08b7e8d674c3266facb00453a7e34ea7d3ea965c2f594bb728f269f45f39fbe2"),
+    "cuda-pathfinder==1.9.1": ("b743c132f90ad2d1e71d43fd28f31ebcde518f943e50fd44aca62b2a80d5230d"),
     "tensorrt-cu13-bindings==10.16.1.11": (
         "f986d47980d042cc126506a9b84586e55ad13737a7a46826fe45457c04d66294"
     ),
