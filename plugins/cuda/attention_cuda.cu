@@ -135,10 +135,10 @@ Status run(const AttentionParams& params, void* workspace, std::size_t workspace
            Stream stream) {
   const Status supported = can_implement(params);
   if (supported != Status::kSuccess) return supported;
+  if (workspace_size(params) > workspace_bytes) return Status::kWorkspaceTooSmall;
   DeviceFeatures device;
   if (!query_device(device)) return Status::kLaunchFailed;
   const LaunchPlan plan = make_plan(params, device);
-  if (layout_workspace(plan).size > workspace_bytes) return Status::kWorkspaceTooSmall;
   const KernelArguments arguments = resolve_arguments(plan, workspace);
   switch (params.dtype) {
     case DataType::kFloat16:

@@ -20,4 +20,7 @@ struct CheckResult {
 // rounds without error where a row sees a single key.
 CheckResult check_case(const AttentionCase& c);
 
+// The comparison alone, of tensors that a run has filled.
+CheckResult compare_with_oracle(const AttentionCase& c, const CaseTensors& tensors);
+
 }  // namespace qkexport::cases

@@ -1,0 +1,246 @@
+// Properties of the kernels beyond their numbers on the covering cases.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "check.h"
+#include "cuda_emulation/control.h"
+#include "device_run.h"
+#include "expect.h"
+#include "launch_plan.h"
+#include "qkexport/cuda/attention_cuda.h"
+
+namespace {
+
+using namespace qkexport;
+using cases::AttentionCase;
+using cases::check_case;
+using cuda_emulation::counters;
+
+bool passes(const AttentionCase& c) {
+  const cases::CheckResult result = check_case(c);
+  if (!result.passed) std::printf("%s\n", result.message.c_str());
+  return result.passed;
+}
+
+AttentionCase prefill(int64_t seqlen, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  AttentionCase c;
+  c.dtype = DataType::kBFloat16;
+  c.seqlen_q = c.seqlen_kv = seqlen;
+  c.num_heads = heads;
+  c.num_kv_heads = kv_heads;
+  c.head_dim = c.head_dim_v = c.rotary_dim = head_dim;
+  c.rotary = Rotary::kAfterNorm;
+  return c;
+}
+
+AttentionCase decode(int64_t past) {
+  AttentionCase c = prefill(1, 8, 2, 64);
+  c.seqlen_past = past;
+  c.causal = Causal::kLowerRight;
+  return c;
+}
+
+void empty_sizes_launch_nothing_that_reads() {
+  for (const auto& shrink : std::initializer_list<std::function<void(AttentionCase&)>>{
+           [](AttentionCase& c) { c.batch_size = 0; }, [](AttentionCase& c) { c.seqlen_q = 0; },
+           [](AttentionCase& c) { c.seqlen_kv = 0; },
+           [](AttentionCase& c) { c.seqlen_kv = c.seqlen_q = 0; },
+           [](AttentionCase& c) {
+             c.seqlen_kv = 0;
+             c.seqlen_past = 5;
+             c.presents = cases::Presents::kCopied;
+           }}) {
+    for (const DataType dtype : {DataType::kFloat16, DataType::kFloat32}) {
+      for (const NormAxis axis : {NormAxis::kHead, NormAxis::kHidden}) {
+        AttentionCase c = prefill(7, 2, 1, 16);
+        c.dtype = dtype;
+        c.norm_axis = axis;
+        c.position_ids = true;
+        shrink(c);
+        EXPECT(passes(c));
+      }
+    }
+  }
+}
+
+void an_attention_is_two_launches() {
+  const uint64_t before = counters().launches;
+  EXPECT(passes(prefill(130, 4, 1, 64)));
+  EXPECT(counters().launches == before + 2);
+}
+
+void queries_are_read_once_and_the_main_loop_has_no_bank_conflicts() {
+  for (const int64_t head_dim : {64, 128, 256}) {
+    const AttentionCase c = prefill(64, 2, 2, head_dim);
+    counters() = {};
+    EXPECT(passes(c));
+    // One tile of keys and one of queries: every byte of q, k (twice) and v passes once.
+    const uint64_t tensor_bytes = 64 * 2 * static_cast<uint64_t>(head_dim) * 2;
+    EXPECT(counters().async_bytes == 4 * tensor_bytes);
+    EXPECT(counters().ldmatrix > 0);
+    EXPECT(counters().ldmatrix_conflicts == 0);
+  }
+}
+
+void blocks_of_keys_outside_causal_and_window_limits_are_skipped() {
+  AttentionCase c = prefill(1024, 1, 1, 64);
+  counters() = {};
+  EXPECT(passes(c));
+  const uint64_t full = counters().mma;
+  c.causal = Causal::kLowerRight;
+  counters() = {};
+  EXPECT(passes(c));
+  EXPECT(counters().mma < full * 6 / 10);
+  c.window_left = 64;
+  counters() = {};
+  EXPECT(passes(c));
+  EXPECT(counters().mma < full * 3 / 10);
+}
+
+// Bytes of the output, so that NaN equals itself.
+bool same_output(const cases::CaseTensors& a, const cases::CaseTensors& b) {
+  for (std::size_t i = 0; i < a.buffers.size(); ++i) {
+    if (!a.buffers[i].is_output) continue;
+    if (std::memcmp(a.buffers[i].data.get(), b.buffers[i].data.get(), a.buffers[i].bytes) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void results_do_not_depend_on_the_order_of_execution() {
+  for (const AttentionCase& c : {prefill(257, 4, 2, 64), decode(2048)}) {
+    cases::CaseTensors first = cases::make_tensors(c);
+    cuda_emulation::set_options({1, 80});
+    EXPECT(cases::run_on_device(first).empty());
+    for (uint64_t seed = 2; seed < 6; ++seed) {
+      cases::CaseTensors again = cases::make_tensors(c);
+      cuda_emulation::set_options({seed, 80});
+      EXPECT(cases::run_on_device(again).empty());
+      EXPECT(same_output(first, again));
+    }
+  }
+}
+
+void decoding_splits_the_keys_and_packs_grouped_heads() {
+  counters() = {};
+  EXPECT(passes(decode(4095)));
+  EXPECT(counters().launches == 3);
+  // 2 kv heads x 16 splits of 256 keys, one key prologue block each, and 8 rows to combine.
+  EXPECT(counters().blocks == 2 + 2 * 16 + 8);
+}
+
+void sixty_four_thousand_keys_stay_within_tolerance() {
+  for (const DataType dtype : {DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32}) {
+    AttentionCase c = decode(65536 - 2);
+    c.seqlen_q = c.seqlen_kv = 2;
+    c.num_heads = 2;
+    c.num_kv_heads = 1;
+    c.dtype = dtype;
+    EXPECT(passes(c));
+  }
+}
+
+// q and k are normalized, so |score| <= head_dim * scale: the scale decides whether the running
+// maximum is needed. Both sides of the boundary must be right, and the bounded one must not
+// rescale.
+void results_agree_on_both_sides_of_the_score_bound() {
+  for (const DataType dtype : {DataType::kFloat16, DataType::kBFloat16}) {
+    const float limit = dtype == DataType::kFloat16 ? 7.5f : 32.0f;
+    for (const float relative : {0.5f, 0.98f, 1.02f, 4.0f}) {
+      AttentionCase c = prefill(129, 2, 1, 64);
+      c.dtype = dtype;
+      c.gain = cases::GainShape::kNone;
+      c.scale = relative * limit / (64.0f * 1.4426950f);
+      EXPECT(passes(c));
+    }
+  }
+}
+
+void devices_before_sm_80_get_kernels_they_have() {
+  for (const DataType dtype : {DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32}) {
+    for (const int64_t head_dim : {64, 128, 192}) {
+      AttentionCase c = prefill(65, 2, 1, head_dim);
+      c.dtype = dtype;
+      cases::CaseTensors old_device = cases::make_tensors(c);
+      cuda_emulation::set_options({1, 75});
+      EXPECT(cases::run_on_device(old_device).empty());
+      const bool tensor_core = dtype == DataType::kFloat16 && head_dim <= 128;
+      EXPECT((cuda::make_plan(old_device.params, {75}).path == cuda::AttentionPath::kTensorCore) ==
+             tensor_core);
+      EXPECT(cases::compare_with_oracle(c, old_device).passed);
+    }
+  }
+  cuda_emulation::set_options({});
+}
+
+void sizes_without_a_kernel_are_refused() {
+  const cases::CaseTensors tensors = cases::make_tensors(prefill(4, 2, 1, 16));
+  const auto refusal = [&](const std::function<void(AttentionParams&)>& change) {
+    AttentionParams params = tensors.params;
+    change(params);
+    return cuda::can_implement(params);
+  };
+  EXPECT(refusal([](AttentionParams&) {}) == Status::kSuccess);
+  EXPECT(refusal([](AttentionParams& p) { p.dtype = DataType::kBool; }) ==
+         Status::kUnsupportedType);
+  EXPECT(refusal([](AttentionParams& p) {
+           p.num_heads = 3;
+           p.num_kv_heads = 2;
+         }) == Status::kInvalidShape);
+  EXPECT(refusal([](AttentionParams& p) { p.head_dim = 513; }) == Status::kUnsupportedSize);
+  EXPECT(refusal([](AttentionParams& p) { p.head_dim_v = 513; }) == Status::kUnsupportedSize);
+  EXPECT(refusal([](AttentionParams& p) { p.seqlen_q = -1; }) == Status::kInvalidShape);
+  EXPECT(refusal([](AttentionParams& p) { p.rotary_dim = 3; }) == Status::kInvalidShape);
+  EXPECT(refusal([](AttentionParams& p) { p.query_rotary.width = 5; }) == Status::kInvalidShape);
+  EXPECT(refusal([](AttentionParams& p) { p.seqlen_total = int64_t{1} << 40; }) ==
+         Status::kUnsupportedSize);
+}
+
+void a_workspace_that_is_too_small_is_refused_before_any_launch() {
+  const cases::CaseTensors tensors = cases::make_tensors(prefill(65, 2, 1, 64));
+  const uint64_t before = counters().launches;
+  const std::size_t needed = cuda::workspace_size(tensors.params);
+  EXPECT(needed > 0);
+  EXPECT(cuda::run(tensors.params, nullptr, needed - 1, nullptr) == Status::kWorkspaceTooSmall);
+  EXPECT(counters().launches == before);
+}
+
+void the_workspace_bound_covers_all_smaller_sizes() {
+  AttentionParams largest = cases::make_tensors(prefill(2, 32, 8, 128)).params;
+  largest.batch_size = 4;
+  largest.seqlen_q = largest.seqlen_kv = largest.seqlen_total = 4096;
+  const std::size_t bound = cuda::workspace_bound(largest);
+  AttentionParams smaller = largest;
+  for (const int64_t batch : {1, 2, 3, 4}) {
+    for (const int64_t seqlen_q : {1, 2, 17, 63, 64, 500, 4096}) {
+      for (const int64_t past : {0, 100, 1000, 4000}) {
+        smaller.batch_size = batch;
+        smaller.seqlen_q = smaller.seqlen_kv = std::min(seqlen_q, 4096 - past);
+        smaller.seqlen_past = past;
+        smaller.seqlen_total = past + smaller.seqlen_kv;
+        EXPECT(cuda::workspace_size(smaller) <= bound);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  RUN(empty_sizes_launch_nothing_that_reads);
+  RUN(an_attention_is_two_launches);
+  RUN(queries_are_read_once_and_the_main_loop_has_no_bank_conflicts);
+  RUN(blocks_of_keys_outside_causal_and_window_limits_are_skipped);
+  RUN(results_do_not_depend_on_the_order_of_execution);
+  RUN(decoding_splits_the_keys_and_packs_grouped_heads);
+  RUN(sixty_four_thousand_keys_stay_within_tolerance);
+  RUN(results_agree_on_both_sides_of_the_score_bound);
+  RUN(devices_before_sm_80_get_kernels_they_have);
+  RUN(sizes_without_a_kernel_are_refused);
+  RUN(a_workspace_that_is_too_small_is_refused_before_any_launch);
+  RUN(the_workspace_bound_covers_all_smaller_sizes);
+  return failed_expectations() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
