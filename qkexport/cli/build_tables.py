@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from qkexport.engine.inspection import EngineInspection
     from qkexport.engine.matrix import MatrixResult
     from qkexport.engine.result import BuildResult
     from qkexport.manifest import Manifest
@@ -31,6 +32,24 @@ def render_build(console: Console, result: BuildResult) -> None:
     verb = "IN THE CACHE" if result.cached else "BUILT"
     size, seconds = result.engine_bytes / _MEGABYTE, sum(result.seconds.values())
     console.print(f"{verb} {result.output} ({size:.1f} MB) in {seconds:.1f} s")
+
+
+def render_engine(console: Console, engine: EngineInspection) -> None:
+    """An engine's manifest, and what is wrong with the engine."""
+    manifest = engine.manifest
+    rows = {
+        "engine": f"{engine.path} {manifest.engine.sha256[:12]}",
+        "built from": f"{manifest.onnx.path} {manifest.onnx.sha256[:12]}",
+        "runtime": f"{manifest.runtime} {manifest.version}",
+        "attention": manifest.attention or "no QKNormAttention",
+    }
+    if manifest.plugin is not None:
+        rows["plugin"] = f"{manifest.plugin.path} {manifest.plugin.sha256[:12]}"
+    rows |= manifest_rows(manifest)
+    rows["parity"] = f"{manifest.parity['tier']}: {manifest.parity['reason']}"
+    rows["created by"] = manifest.created_by
+    print_rows(console, rows)
+    console.print(engine.problem or "The engine is as it was built.")
 
 
 def manifest_rows(manifest: Manifest) -> dict[str, str]:

@@ -12,7 +12,8 @@ import click
 
 from qkexport._version import __version__
 
-COMMANDS: Final = ("convert", "inspect", "build", "parity")
+COMMANDS: Final = ("convert", "inspect", "build", "run", "parity", "doctor")
+_MODULES: Final = {"run": "run_engine"}  # `run` runs the command line itself
 
 
 class Command(click.Command):
@@ -53,7 +54,8 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"qkexport.cli.{cmd_name}").command
+        module = _MODULES.get(cmd_name, cmd_name)
+        command: click.Command = importlib.import_module(f"qkexport.cli.{module}").command
         return command
 
     def resolve_command(

@@ -19,8 +19,21 @@ if TYPE_CHECKING:
 @click.command("inspect", cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
 def command(file: Path) -> Outcome:
-    """List what an .onnx FILE holds: inputs, outputs, and every attention, fused or why not."""
+    """List what FILE holds.
+
+    Of an .onnx file: inputs, outputs, and every attention, fused or why not. Of an engine: its
+    manifest, and whether the engine is as it was built.
+    """
+    from qkexport.engine.inspection import inspect_engine, is_engine
     from qkexport.inspection import inspect
+
+    if is_engine(file):
+        from qkexport.cli.build_tables import render_engine
+
+        engine = inspect_engine(file)
+        return Outcome(
+            bool(engine), engine.to_dict(), lambda console: render_engine(console, engine)
+        )
 
     result = inspect(file)
     return Outcome(bool(result), result.to_dict(), lambda console: render(result, console))

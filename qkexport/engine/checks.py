@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from qkexport.engine.bindings import Flavour
+from qkexport.engine.bindings import Bindings, Flavour
 from qkexport.engine.compile import Compiled, Job
 from qkexport.engine.header import HEADER_BYTES, parse_header
+from qkexport.engine.layers import inspect_layers
 from qkexport.engine.result import Check
 
 
-def check_engine(compiled: Compiled, job: Job) -> tuple[Check, ...]:
-    """Looks at an engine in memory."""
+def check_engine(
+    bindings: Bindings, compiled: Compiled, job: Job, num_attentions: int
+) -> tuple[Check, ...]:
+    """Looks at an engine in memory.
+
+    Args:
+        bindings: The flavour that built it.
+        compiled: The engine.
+        job: What was asked for.
+        num_attentions: QKNormAttention nodes of the model.
+    """
+    num_plugins = num_attentions if job.plugin is not None else 0
     return (
         Check("layers", compiled.num_layers > 0, f"{compiled.num_layers} layers were built"),
         Check("inputs", True, "TensorRT uses every input and drops nothing it warned of"),
         _check_header(compiled, job),
+        inspect_layers(bindings, compiled.plan, num_plugins),
     )
 
 

@@ -15,6 +15,7 @@ from qkexport.engine.cache import EngineCache, cache_key
 from qkexport.engine.checks import check_engine
 from qkexport.engine.choose import AUTO
 from qkexport.engine.compile import Compiled, Job, compile_engine
+from qkexport.engine.fastest import keep_fastest, measure_engine
 from qkexport.engine.options import AttentionChoice, BuildOptions
 from qkexport.engine.plan import Plan, plan_build
 from qkexport.engine.prepare import Prepared, external_files, prepare, read_model
@@ -66,7 +67,22 @@ def build(
         KeyboardInterrupt: The user stopped the build.
     """
     _check_output(Path(output))
-    plan = plan_build(runtime, attention, options or BuildOptions())
+    options = options or BuildOptions()
+    plan = plan_build(runtime, attention, options)
+    if plan.measured:
+
+        def build_with(choice: AttentionChoice, path: Path) -> BuildResult:
+            return build(
+                model,
+                path,
+                runtime=plan.flavour,
+                attention=choice,
+                options=options,
+                cache=cache,
+                progress=progress,
+            )
+
+        return keep_fastest(build_with, measure_engine, Path(output))
     run = _Run(plan, Path(model), Path(output), EngineCache(Path(cache)) if cache else None)
     with tempfile.TemporaryDirectory(prefix="qkexport-build-") as folder:
         prepared = run.prepare(Path(folder))
@@ -143,7 +159,7 @@ class _Run:
             manifest = describe(
                 self.plan, prepared, job, compiled, self.provenance, self.target.name
             )
-            checks = check_engine(compiled, job)
+            checks = check_engine(self.plan.bindings, compiled, job, prepared.num_attentions)
             passed = all(check.passed is not False for check in checks)
             if passed:
                 write_whole(self.target, [memoryview(compiled.plan)])

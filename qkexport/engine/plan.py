@@ -26,6 +26,7 @@ class Plan:
         attention_reason: Why this one.
         plugin: The plugin library, or None where the attention needs none.
         options: With the targets resolved.
+        measured: Both kinds of attention are to be built and the faster one kept.
     """
 
     bindings: Bindings
@@ -35,6 +36,7 @@ class Plan:
     attention_reason: str
     plugin: Path | None
     options: BuildOptions
+    measured: bool = False
 
 
 def plan_build(runtime: str, attention: str, options: BuildOptions) -> Plan:
@@ -68,6 +70,7 @@ def plan_build(runtime: str, attention: str, options: BuildOptions) -> Plan:
         reason,
         plugin if decided is AttentionChoice.PLUGIN else None,
         dataclasses.replace(options, targets=targets),
+        measured=wanted is AttentionChoice.AUTO and plugin is not None and find_gpu() is not None,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import tensorrt as trt
 
 
-LIBRARY: Final = "libqkexport_tensorrt.so"
+LIBRARY: Final = "libqkexport_trt.so"
 
 
 def find_plugin_library() -> Path:

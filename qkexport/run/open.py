@@ -16,8 +16,6 @@ ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin")
 ENGINE_BACKENDS: Final = ("tensorrt", "tensorrt-rtx")
 _ABSENT: Final = {
     "plugin": "the plugin host is not part of this build",
-    "tensorrt": "running an engine needs TensorRT and an NVIDIA GPU",
-    "tensorrt-rtx": "running an engine needs a CUDA driver",
 }
 
 
@@ -54,4 +52,8 @@ def open_runner(source: Program | Path, backend: str) -> Runner:
         raise BackendUnavailableError(
             f"Backend {backend} is not available here, got no runner.", note=f"{_ABSENT[backend]}."
         )
+    if backend in ENGINE_BACKENDS:
+        from qkexport.run.tensorrt import TrtRunner
+
+        return TrtRunner(source, backend)
     return OrtRunner(source, backend)

@@ -43,16 +43,21 @@ class TrtRunner:
 
     Args:
         path: The engine.
+        backend: The runtime that is expected, or None for whatever built the engine.
         cuda_graph: Record the kernels of each combination of shapes once and replay them.
 
     Raises:
         BackendUnavailableError: There is no GPU, TensorRT or cuda-python.
+        UsageError: The engine was built by another runtime.
         LoadError: The engine is damaged or was built for another GPU, version or plugin.
         UnsupportedModelError: TensorRT refuses the engine.
     """
 
-    def __init__(self, path: Path, *, cuda_graph: bool = False) -> None:
-        manifest = verify_files(path)
+    def __init__(self, path: Path, backend: str | None = None, *, cuda_graph: bool = False) -> None:
+        self.manifest = manifest = verify_files(path)
+        if backend not in (None, manifest.runtime):
+            message = f"Engine {path.name} must run on {manifest.runtime}, got {backend}."
+            raise UsageError(message, note="another TensorRT cannot load it.")
         self.backend = str(manifest.runtime)
         gpu = find_gpu()
         if gpu is None:
@@ -93,11 +98,17 @@ class TrtRunner:
         outputs = self._outputs()
         for name, output in outputs.items():
             self._reserve(name, output)
+        self._last = tensors
         self._enqueue(tensors)
         for name, output in outputs.items():
             self._copy(self._buffers[name].address, output, to_device=False)
         checked(self._cudart.cudaStreamSynchronize(self._stream))
         return outputs
+
+    def repeat(self) -> None:
+        """Runs once more on the inputs of the last `run`; the outputs stay on the GPU."""
+        self._enqueue(self._last)
+        checked(self._cudart.cudaStreamSynchronize(self._stream))
 
     def _select_profile(self, tensors: Tensors) -> None:
         """The first profile that all shapes fit, unless the current one does."""
@@ -196,6 +207,14 @@ class TrtRunner:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def optimum_inputs(inputs: tuple[TensorInfo, ...], manifest: Manifest) -> dict[str, torch.Tensor]:
+    """Inputs of ones in the shapes that an engine's first profile was optimized for."""
+    profile = manifest.profiles[0] if manifest.profiles else {}
+    shapes = {tensor.name: tensor.shape for tensor in manifest.inputs}
+    shapes |= {name: shape[1] for name, shape in profile.items()}
+    return {info.name: torch.ones(shapes[info.name], dtype=info.dtype) for info in inputs}
 
 
 def _load_plugin(runtime: trt.Runtime, manifest: Manifest) -> None:

@@ -104,7 +104,7 @@ def test_a_plugin_library_that_is_not_built_is_named_with_the_way_to_it(
     _machine(monkeypatch, ADA)
     monkeypatch.setattr(plan, "load_bindings", lambda flavour: None)
     monkeypatch.setattr(plugin_library, "find_library", lambda name: None)
-    with pytest.raises(BackendUnavailableError, match=r"libqkexport_tensorrt\.so") as caught:
+    with pytest.raises(BackendUnavailableError, match=r"libqkexport_trt\.so") as caught:
         plan_build("tensorrt", "plugin", BuildOptions())
     assert "--attention native" in str(caught.value)
 
@@ -117,7 +117,7 @@ def test_a_plugin_library_that_is_there_is_planned_with(
     monkeypatch.setattr(plan, "load_bindings", lambda flavour: None)
     monkeypatch.setattr(plugin_library, "find_library", lambda name: tmp_path / name)
     decided = plan_build("auto", "auto", BuildOptions())
-    assert decided.plugin == tmp_path / "libqkexport_tensorrt.so"
+    assert decided.plugin == tmp_path / "libqkexport_trt.so"
     assert decided.attention is PLUGIN
     assert decided.options.targets == ("sm_89",)
 

@@ -22,9 +22,10 @@ from qkexport.errors import (
     UsageError,
 )
 from qkexport.manifest import manifest_path, read_manifest
+from qkexport.run import open_runner
 from qkexport.run import tensorrt as module
 from qkexport.run.cuda_runtime import checked, load_cudart
-from qkexport.run.tensorrt import TrtRunner
+from qkexport.run.tensorrt import TrtRunner, optimum_inputs
 
 pytestmark = needs_rtx
 
@@ -81,6 +82,23 @@ def test_shapes_may_change_from_run_to_run(machine: Machine) -> None:
             torch.testing.assert_close(runner.run({"x": x})["y"], x, rtol=0, atol=0)
     assert machine.cudart.memory == {}
     assert machine.cudart.calls[-1] == "cudaStreamDestroy"
+
+
+def test_a_repeat_runs_once_more_without_copies(machine: Machine) -> None:
+    with machine.runner() as runner:
+        runner.run(optimum_inputs(runner.inputs, runner.manifest))
+        copies = machine.cudart.calls.count("cudaMemcpyAsync")
+        runner.repeat()
+    assert machine.cudart.calls.count("execute") == 2
+    assert machine.cudart.calls.count("cudaMemcpyAsync") == copies
+
+
+def test_optimum_inputs_have_the_shapes_of_the_first_profile(machine: Machine) -> None:
+    with machine.runner() as runner:
+        inputs = optimum_inputs(runner.inputs, runner.manifest)
+    assert {name: (x.shape, x.dtype) for name, x in inputs.items()} == {
+        "x": ((2, 59, WIDTH), torch.float16)
+    }
 
 
 def test_memory_on_the_gpu_only_grows(machine: Machine) -> None:
@@ -187,6 +205,12 @@ def test_an_engine_that_tensorrt_refuses_is_an_error(machine: Machine) -> None:
     machine.replace(module, "load_bindings", lambda flavour: fake_bindings(version, None))
     with pytest.raises(UnsupportedModelError, match="must be loaded by TensorRT"):
         machine.runner()
+
+
+def test_a_backend_other_than_the_one_that_built_it_is_refused(machine: Machine) -> None:
+    assert isinstance(open_runner(machine.path, "tensorrt-rtx"), TrtRunner)
+    with pytest.raises(UsageError, match="must run on tensorrt-rtx, got tensorrt"):
+        open_runner(machine.path, "tensorrt")
 
 
 def test_cuda_python_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
