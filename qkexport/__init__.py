@@ -1,6 +1,6 @@
 """Export PyTorch models with QK-norm attention to ONNX Runtime and TensorRT, with proof.
 
-The verbs of the command line are functions here: `qkexport.convert`, `qkexport.inspect`. They are
+The verbs of the command line are functions here: `qkexport.convert`, `qkexport.parity`. They are
 imported when they are first used, so that `import qkexport` loads no framework.
 """
 
@@ -13,18 +13,25 @@ from qkexport._version import __version__
 
 if TYPE_CHECKING:
     from qkexport.conversion import ConvertResult, convert
+    from qkexport.diagnosis.doctor import DoctorReport, doctor
     from qkexport.engine import BuildOptions, BuildResult, build
     from qkexport.inspection import InspectResult, inspect
+    from qkexport.proof.parity import ParityResult, ParitySettings, parity
 
 __all__ = [
     "BuildOptions",
     "BuildResult",
     "ConvertResult",
+    "DoctorReport",
     "InspectResult",
+    "ParityResult",
+    "ParitySettings",
     "__version__",
     "build",
     "convert",
+    "doctor",
     "inspect",
+    "parity",
 ]
 
 _HOMES: Final = {
@@ -32,9 +39,14 @@ _HOMES: Final = {
     "BuildResult": "qkexport.engine",
     "ConvertResult": "qkexport.conversion",
     "InspectResult": "qkexport.inspection",
+    "DoctorReport": "qkexport.diagnosis.doctor",
+    "ParityResult": "qkexport.proof.parity",
+    "ParitySettings": "qkexport.proof.parity",
     "build": "qkexport.engine",
     "convert": "qkexport.conversion",
+    "doctor": "qkexport.diagnosis.doctor",
     "inspect": "qkexport.inspection",
+    "parity": "qkexport.proof.parity",
 }
 
 

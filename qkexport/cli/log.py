@@ -47,8 +47,11 @@ def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[No
 
 @contextlib.contextmanager
 def _spinner() -> Iterator[logging.Handler]:
-    from rich.console import Console
-
+    try:
+        from rich.console import Console
+    except ImportError:
+        yield logging.NullHandler()
+        return
     with Console(file=sys.stderr, markup=False).status("starting") as status:
         yield _StatusHandler(status)
 

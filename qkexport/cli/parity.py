@@ -97,13 +97,13 @@ def command(
     qkexport parity package.module:factory model.onnx --suite full --report parity.html
     qkexport parity original.onnx converted.onnx --backend ort-stock,ort --require ort
     """
-    from qkexport.proof.parity import Settings, parity
+    from qkexport.proof.parity import ParitySettings, parity
     from qkexport.proof.replay import load_replay
     from qkexport.report.files import check_report_paths, write_report
     from qkexport.report.terminal import print_parity
 
     check_report_paths(reports)
-    settings = Settings(
+    settings = ParitySettings(
         rtol=options["rtol"],
         atol=options["atol"],
         declared=dict(map(_declared, options["renamed"])),

@@ -10,7 +10,7 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -85,8 +85,12 @@ def _print_json(command: str, document: Any) -> None:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ImportError:
+        from qkexport.cli.plain_console import PlainConsole
 
+        return cast("Console", PlainConsole())
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _PIPE_WIDTH)

@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ParitySettings:
     """How candidates are judged.
 
     Attributes:
@@ -77,7 +77,7 @@ def run_candidate(
     reference: Reference,
     candidate: Candidate,
     cases: Cases,
-    settings: Settings,
+    settings: ParitySettings,
     seconds: dict[str, float],
     spool: Spool | None = None,
 ) -> CandidateResult:
@@ -127,7 +127,7 @@ class _Judge:
     name: str
     runner: Runner
     pairing: Pairing
-    settings: Settings
+    settings: ParitySettings
     seconds: dict[str, float]
     spool: Spool | None
 

@@ -12,7 +12,7 @@ import torch
 from qkexport.errors import QkexportError, UsageError
 from qkexport.example_inputs import complete_source
 from qkexport.load import TorchSource, load_source
-from qkexport.proof.candidate import Candidate, Settings
+from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.candidate_axes import open_axes
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.environment import environment
@@ -26,7 +26,7 @@ from qkexport.run.torch_runner import TORCH
 if TYPE_CHECKING:
     from qkexport.input_options import DynamicDim, InputSpec
 
-__all__ = ["ParityResult", "Settings", "parity"]
+__all__ = ["ParityResult", "ParitySettings", "parity"]
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def parity(
     inputs: Mapping[str, torch.Tensor | InputSpec] | None = None,
     dynamic: Sequence[DynamicDim] = (),
     seed: int = 0,
-    settings: Settings | None = None,
+    settings: ParitySettings | None = None,
     allow_pickle: bool = False,
 ) -> ParityResult:
     """Runs candidates and a reference on the same inputs and compares every output.
@@ -80,7 +80,7 @@ def parity(
         cases.append(given)
     if given is None or suite is not None:
         cases += suite_cases(opened, chosen, seed)
-    run = Run(opened, cases, settings or Settings())
+    run = Run(opened, cases, settings or ParitySettings())
     judged = [
         Candidate.of_file(Path(path), backend)
         for path in candidates

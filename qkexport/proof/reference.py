@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from qkexport.domain import ModelDomain, onnx_domain
-from qkexport.draw_inputs import index_bounds
+from qkexport.index_bounds import index_bounds
 from qkexport.load import OnnxSource
 from qkexport.oracle import OnnxOracle, ProgramOracle
 from qkexport.proof.program_domain import example_tensors, index_bounds_of_program, program_domain

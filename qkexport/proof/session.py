@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from qkexport.compare.scan import as_rows, chunks, row_errors
-from qkexport.proof.candidate import Candidate, Cases, Settings, run_candidate
+from qkexport.proof.candidate import Candidate, Cases, ParitySettings, run_candidate
 from qkexport.proof.cases import Case
 from qkexport.proof.prepare import Prepared, Refused, prepare
 from qkexport.proof.reference import Reference
@@ -31,7 +31,7 @@ class Run:
         self,
         reference: Reference,
         cases: Sequence[Case | Mapping[str, torch.Tensor]],
-        settings: Settings,
+        settings: ParitySettings,
     ) -> None:
         self.reference = reference
         self.seconds: dict[str, float] = {}

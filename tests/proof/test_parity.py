@@ -14,7 +14,7 @@ from exported_attention import Exported, exported_attention
 
 from qkexport.compare import Status
 from qkexport.errors import UsageError
-from qkexport.proof.parity import ParityResult, Settings, parity
+from qkexport.proof.parity import ParityResult, ParitySettings, parity
 from qkexport.proof.results import Evidence, Verdict
 
 STOCK = ("ort-stock",)
@@ -36,7 +36,7 @@ def exported_bfloat16() -> Exported:
 
 
 def _run(exported: Exported, path: Path | None = None, **options: object) -> ParityResult:
-    settings = options.pop("settings", Settings())
+    settings = options.pop("settings", ParitySettings())
     return parity(
         exported.source,
         [exported.path if path is None else path],
@@ -182,7 +182,7 @@ def test_names_of_an_onnx_reference_must_be_kept_or_declared(
     result = parity(exported.path, [renamed], backends=STOCK)
     assert not result
     assert _statuses(result) == {Status.MISSING, Status.EXTRA}
-    declared = Settings(declared={"scores": exported.output})
+    declared = ParitySettings(declared={"scores": exported.output})
     assert parity(exported.path, [renamed], backends=STOCK, settings=declared)
 
 
@@ -194,7 +194,7 @@ def test_an_onnx_file_matches_itself(exported: Exported) -> None:
 
 def test_a_declared_name_must_exist(exported: Exported) -> None:
     for declared in ({"nothing": exported.output}, {exported.output: "nothing"}):
-        result = _run(exported, settings=Settings(declared=declared))
+        result = _run(exported, settings=ParitySettings(declared=declared))
         assert result.candidates[0].verdict is Verdict.FAILED
         assert "--map must name a tensor of the" in result.candidates[0].reason
 
@@ -227,7 +227,7 @@ def test_an_output_that_no_case_tests_fails_unless_allowed(tmp_path: Path) -> No
     result = parity(source, [path], backends=STOCK)
     assert not result
     assert len(result.candidates[0].untested) == 1
-    allowed = Settings(allow_constant=frozenset(result.candidates[0].untested))
+    allowed = ParitySettings(allow_constant=frozenset(result.candidates[0].untested))
     assert parity(source, [path], backends=STOCK, settings=allowed), name
 
 
@@ -321,8 +321,8 @@ def test_no_candidate_is_refused(exported: Exported) -> None:
 def test_a_given_tolerance_replaces_the_derived_one(exported: Exported, tmp_path: Path) -> None:
     off = exported.edited(tmp_path, _slightly_off)
     assert not _run(exported, off)
-    assert _run(exported, off, settings=Settings(rtol=1e-3, atol=1e-6))
-    tight = _run(exported, settings=Settings(atol=1e-12))
+    assert _run(exported, off, settings=ParitySettings(rtol=1e-3, atol=1e-6))
+    tight = _run(exported, settings=ParitySettings(atol=1e-12))
     assert not tight
     output = tight.candidates[0].cases[0].outputs[0]
     assert output.derivation == "given: atol 1e-12 + rtol 0 * |oracle|"
@@ -332,7 +332,7 @@ def test_failing_inputs_are_saved_and_fail_again(exported: Exported, tmp_path: P
     from qkexport.proof.replay import load_replay
 
     off = exported.edited(tmp_path, _slightly_off)
-    result = _run(exported, off, settings=Settings(failures=tmp_path / "failures"))
+    result = _run(exported, off, settings=ParitySettings(failures=tmp_path / "failures"))
     failed = [case for case in result.candidates[0].cases if not case]
     assert failed
     saved = load_replay(Path(failed[0].replay))
@@ -343,5 +343,5 @@ def test_failing_inputs_are_saved_and_fail_again(exported: Exported, tmp_path: P
 
 
 def test_nothing_is_saved_when_all_is_well(exported: Exported, tmp_path: Path) -> None:
-    _run(exported, settings=Settings(failures=tmp_path / "failures"))
+    _run(exported, settings=ParitySettings(failures=tmp_path / "failures"))
     assert list(tmp_path.iterdir()) == []
