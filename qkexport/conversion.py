@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from qkexport.attention_record import AttentionRecord, AttentionStatus, records_of
+from qkexport.attention_record import AttentionStatus, records_of
+from qkexport.convert_options import check_options, check_required, required_count
 from qkexport.convert_result import ConvertResult
-from qkexport.domain import onnx_domain, with_traced_sizes
+from qkexport.domain import onnx_domain
 from qkexport.errors import UsageError
+from qkexport.infer_types import complete_types
 from qkexport.input_options import DynamicDim, InputSpec
 from qkexport.load import OnnxSource, Source, load_source
-from qkexport.opset import DEFAULT_OPSET, OPSETS, at_opset
+from qkexport.opset import DEFAULT_OPSET, at_opset
+from qkexport.stage_clock import StageClock
 from qkexport.staging import staged_model
 
 if TYPE_CHECKING:
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
     from qkexport.trace import Trace
 
 __all__ = ["ConvertResult", "convert"]
-
-_LOG: Final = logging.getLogger(__name__)
-
-_RUNTIMES: Final = ("ort", "tensorrt")
-_FORMS: Final = ("portable", "fused", "native")
-_DTYPES: Final = ("float32", "float16", "bfloat16")
 
 
 def convert(
@@ -80,15 +75,17 @@ def convert(
     from qkexport.export import save_model, to_form
     from qkexport.match import find_attention
     from qkexport.rewrite import fuse_attention
-    from qkexport.verify_form import verify_form
+    from qkexport.verify_form import Target, verify_form
 
-    path = _check_options(output, form, runtime, dtype, opset)
-    clock = _Clock()
+    path = check_options(output, form, runtime, dtype, opset)
+    check_required(require_fused)
+    clock = StageClock()
     with clock.stage("load"):
         loaded = load_source(source, allow_pickle=allow_pickle)
     with clock.stage("trace"):
         traced = _trace(loaded, inputs or {}, tuple(dynamic), dtype, opset)
     with clock.stage("match"):
+        complete_types(traced.model)
         report = find_attention(traced.model)
         fuse_attention(traced.model, report)
         fused = at_opset(traced, opset)
@@ -101,7 +98,7 @@ def convert(
         runtime=runtime,
         opset=model.opset_imports[""],
         attentions=records,
-        required=_required(require_fused, records),
+        required=required_count(require_fused, records),
         verification=None,
         seconds=clock.seconds,
     )
@@ -115,49 +112,13 @@ def convert(
         with clock.stage("save"):
             staged = stack.enter_context(staged_model(model, path))
         with clock.stage("verify"):
-            verification = verify_form(traced, fused, staged.path, form, runtime, seed=seed)
+            target = Target(staged.path, fused, form, runtime)
+            verification = verify_form(traced.source, target, inputs=inputs, seed=seed)
         result = dataclasses.replace(result, verification=verification)
         if result:
             staged.commit()
             result = dataclasses.replace(result, output=path)
     return result
-
-
-@dataclasses.dataclass
-class _Clock:
-    """Seconds of each stage."""
-
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        _LOG.info("%s", name)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
-
-
-def _check_options(
-    output: str | Path, form: str, runtime: str, dtype: str | None, opset: int | None
-) -> Path:
-    for option, value, accepted in (
-        ("form", form, _FORMS),
-        ("runtime", runtime, _RUNTIMES),
-        ("dtype", dtype, (None, *_DTYPES)),
-        ("opset", opset, (None, *OPSETS)),
-    ):
-        if value not in accepted:
-            names = ", ".join(str(name) for name in accepted if name is not None)
-            raise UsageError(f"Option {option} must be one of {names}, got {value!r}.")
-    if (form, runtime) == ("portable", "tensorrt"):
-        message = "Form of a model for TensorRT must be fused or native, got 'portable'."
-        raise UsageError(message, hint="pass form fused for the plugin, native without it.")
-    path = Path(output)
-    if path.is_dir() or path.suffix != ".onnx":
-        raise UsageError(f"Output must be an .onnx file, got {path}.")
-    if not path.parent.is_dir():
-        raise UsageError(f"Output must be in an existing folder, got {path}.")
-    return path
 
 
 def _trace(
@@ -171,26 +132,14 @@ def _trace(
 
     from qkexport.example_inputs import complete_source
     from qkexport.trace import Trace, trace
+    from qkexport.verify import domain_at
 
     if isinstance(source, OnnxSource):
         for option, value in (("dynamic", dynamic), ("dtype", dtype)):
             if value:
                 message = f"Option {option} must go with a PyTorch source, got {source.name}."
                 raise UsageError(message, hint="an .onnx model has its types and axes built in.")
-        shapes = {name: tuple(value.shape) for name, value in inputs.items()}
-        domain = with_traced_sizes(onnx_domain(source.model), shapes)
-        examples = {
-            name: value for name, value in inputs.items() if not isinstance(value, InputSpec)
-        }
-        return Trace(source, source.model, domain, examples)
+        domain_at(onnx_domain(source.model), inputs)  # refuses unfit inputs now, not after the work
+        return Trace(source, source.model)
     kind = None if dtype is None else getattr(torch, dtype)
     return trace(complete_source(source, inputs, dynamic, kind), opset=opset or DEFAULT_OPSET)
-
-
-def _required(require_fused: int | str, records: tuple[AttentionRecord, ...]) -> int:
-    if require_fused == "all":
-        found = sum(record.status is not AttentionStatus.NO_QK_NORM for record in records)
-        return max(1, found)  # finding none must not pass as having fused all
-    if isinstance(require_fused, int) and require_fused >= 0:
-        return require_fused
-    raise UsageError(f"require_fused must be a count or 'all', got {require_fused!r}.")

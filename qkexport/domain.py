@@ -6,13 +6,12 @@ import ast
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from qkexport.errors import UsageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-    from torch.export import ExportedProgram
 
 Sizes = Mapping[str, int]
 
@@ -81,27 +80,6 @@ class ModelDomain:
         return bool(self.symbols)
 
 
-def program_domain(program: ExportedProgram, model: ir.Model) -> ModelDomain:
-    """Reads the domain of a traced program: names from the graph, ranges from the program.
-
-    Args:
-        program: Carries the ranges that torch proved or was told.
-        model: What it was translated to; same inputs in the same order.
-    """
-    domain = onnx_domain(model)
-    wanted = set(program.graph_signature.user_inputs)
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    values = [node.meta["val"] for node in placeholders if node.name in wanted]
-    tensors = [value for value in values if hasattr(value, "shape")]
-    symbols = dict(domain.symbols)
-    for item, tensor in zip(domain.inputs, tensors, strict=True):
-        for name, dim in zip(item.shape, tensor.shape, strict=True):
-            if isinstance(name, str) and not isinstance(dim, int) and dim.node.expr.is_symbol:
-                span = program.range_constraints.get(dim.node.expr)
-                symbols[name] = _size_range(span, dim.node)
-    return ModelDomain(domain.inputs, symbols)
-
-
 def onnx_domain(model: ir.Model) -> ModelDomain:
     """Reads the domain of an ONNX graph; its symbols have no ranges."""
     inputs = tuple(
@@ -158,14 +136,6 @@ def _differ(size: int, dim: int | str) -> bool:
 def _dtype_name(value: ir.Value) -> str:
     name = value.dtype.name.lower() if value.dtype else "float"
     return _ONNX_NAMES.get(name, name)
-
-
-def _size_range(span: Any, node: Any) -> SizeRange:
-    traced = int(node.hint) if node.has_hint() else None
-    if span is None:
-        return SizeRange(traced=traced)
-    maximum = int(span.upper) if span.upper.is_Integer else None  # else an infinity
-    return SizeRange(max(1, int(span.lower)), maximum, traced)
 
 
 def _symbols(inputs: tuple[InputDomain, ...]) -> list[str]:

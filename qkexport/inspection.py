@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from qkexport.attention_record import AttentionRecord, AttentionStatus, records_of
 from qkexport.errors import UsageError
+from qkexport.infer_types import complete_types
 from qkexport.load import OnnxSource, load_source
 from qkexport.spec import OP_DOMAIN, OP_TYPE
 
@@ -96,6 +97,7 @@ def inspect(path: str | Path) -> InspectResult:
     if not isinstance(source, OnnxSource):
         raise UsageError(f"File {path} must hold an ONNX graph, got another kind of model.")
     model = source.model
+    complete_types(model)
     return InspectResult(
         path=path,
         form=_form(model),

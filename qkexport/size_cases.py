@@ -27,8 +27,8 @@ def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
     Symbols of equal traced size get equal sizes, since models often tie axes that their graph does
     not tie.
     """
-    traced = {symbol: _traced(domain, symbol) for symbol in domain.symbols}
-    tried = {
+    traced: Mapping[str, int] = {symbol: _traced(domain, symbol) for symbol in domain.symbols}
+    tried: dict[str, list[Mapping[str, int]]] = {
         "traced": [traced],
         "one": [_changed(domain, traced, lambda _: 1)],
         "odd": [

@@ -8,16 +8,14 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from qkexport.domain import ModelDomain, program_domain
 from qkexport.errors import UnsupportedModelError
 from qkexport.load import Source, TorchSource
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-    from torch import Tensor
     from torch.export import ExportedProgram
 
 _LOG: Final = logging.getLogger(__name__)
@@ -31,14 +29,10 @@ class Trace:
     Attributes:
         source: What it was made from; a PyTorch source now carries its exported program.
         model: The graph.
-        domain: The inputs it accepts.
-        examples: Inputs whose values mean something, by the graph's names.
     """
 
     source: Source
     model: ir.Model
-    domain: ModelDomain
-    examples: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def trace(source: TorchSource, *, opset: int) -> Trace:
@@ -52,28 +46,14 @@ def trace(source: TorchSource, *, opset: int) -> Trace:
         opset: ONNX opset of the result.
 
     Returns:
-        The model, whose weights are the module's own tensors (not copied), and its domain.
+        The model, whose weights are the module's own tensors, not copies.
 
     Raises:
         UnsupportedModelError: torch cannot export the model, or not at this opset.
     """
     program = source.program if source.program is not None else _export(source)
     model = _translate(source, program, opset)
-    source = dataclasses.replace(source, program=program)
-    domain = program_domain(program, model)
-    return Trace(source, model, domain, _examples(source, domain))
-
-
-def _examples(source: TorchSource, domain: ModelDomain) -> dict[str, Tensor]:
-    import torch
-    from torch.utils import _pytree as pytree
-
-    leaves = pytree.tree_leaves((source.args, dict(source.kwargs)))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len(tensors) != len(domain.inputs):
-        return {}  # an exported program may come without its example inputs
-    named = zip([item.name for item in domain.inputs], tensors, strict=True)
-    return {name: tensor for name, tensor in named if name not in source.stand_ins}
+    return Trace(dataclasses.replace(source, program=program), model)
 
 
 def _export(source: TorchSource) -> ExportedProgram:

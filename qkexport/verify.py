@@ -1,124 +1,102 @@
-"""Checks a converted model against its source: same inputs, stock ONNX Runtime, float64 oracle."""
+"""Checks a converted model against its source: same inputs, stock ONNX Runtime, float64 oracle.
+
+It is a parity run with few cases: sizes as traced, one, and odd, which is what a fusion gets wrong.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from qkexport.compare import Comparison, OutputComparison, Rules, Status, compare_outputs
-from qkexport.compare.vacuity import why_vacuous
-from qkexport.draw_inputs import draw_inputs, index_bounds
-from qkexport.errors import UnsupportedModelError, VerificationError
-from qkexport.run.ort_runner import OrtRunner
-from qkexport.size_cases import SizeCase, size_cases
-from qkexport.verification import Verification, VerifiedCase
-from qkexport.verify_reference import Reference, open_reference
+from qkexport.domain import ModelDomain, with_traced_sizes
+from qkexport.errors import QkexportError, VerificationError
+from qkexport.input_options import InputSpec
+from qkexport.load import OnnxSource, Source, load_source
+from qkexport.proof.candidate import Candidate, ParitySettings
+from qkexport.proof.cases import Case, is_mask
+from qkexport.proof.reference import Reference, open_reference
+from qkexport.proof.session import Run
+from qkexport.proof.values import Padding, Values
+from qkexport.run.ort_runner import STOCK, OrtRunner
+from qkexport.size_cases import size_cases
+from qkexport.verification import Verification
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
-    from qkexport.trace import Trace
-
-_LOG: Final = logging.getLogger(__name__)
-Tensors = Mapping[str, "torch.Tensor"]
+Inputs = Mapping[str, "Tensor | InputSpec"]
 
 
-def verify_conversion(trace: Trace, candidate: Path, *, seed: int = 0) -> Verification:
+def verify_conversion(
+    source: Source, candidate: Path, *, inputs: Inputs | None = None, seed: int = 0
+) -> Verification:
     """Runs a source and its conversion on the same inputs and compares the outputs.
 
     Args:
-        trace: The source, its inputs and what they may be.
+        source: With complete example inputs, or an exported program, or an ONNX file.
         candidate: The converted model as a file.
+        inputs: For an ONNX source: sizes and values to check it at.
         seed: Of the random inputs.
 
     Raises:
-        VerificationError: The source itself cannot be run on inputs of the traced sizes.
+        VerificationError: The source itself cannot be run.
         UnsupportedModelError: ONNX Runtime cannot load the candidate.
         BackendUnavailableError: ONNX Runtime is not installed.
     """
-    reference = open_reference(trace)
-    bounds = index_bounds(trace.model)
-    cases: list[VerifiedCase] = []
-    skipped: list[str] = []
-    with OrtRunner(candidate) as runner:
-        for case in _cases(trace, bounds, seed):
-            _LOG.info("verify with %s inputs", case.label)
-            done = _check(case, reference, runner)
-            if isinstance(done, VerifiedCase):
-                cases.append(done)
-            else:
-                skipped.append(done)
-    return Verification(tuple(cases), tuple(skipped), runner.notes)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Case:
-    """One check; `attempts` are tried in order until the source accepts one."""
-
-    label: str
-    attempts: tuple[Mapping[str, int], ...]
-    trace: Trace
-    bounds: Mapping[str, int]
-    seed: int
-
-    def inputs(self, sizes: Mapping[str, int]) -> Tensors:
-        examples = self.trace.examples
-        if self.label == "given":
-            return examples
-        return draw_inputs(
-            self.trace.domain, sizes, seed=self.seed, bounds=self.bounds, examples=examples
-        )
-
-
-def _cases(trace: Trace, bounds: Mapping[str, int], seed: int) -> Iterator[_Case]:
-    chosen = list(size_cases(trace.domain))
-    if trace.examples and len(trace.examples) == len(trace.domain.inputs):
-        chosen.insert(0, SizeCase("given", chosen[0].candidates))
-    for case in chosen:
-        yield _Case(case.label, case.candidates, trace, bounds, seed)
-
-
-def _check(case: _Case, reference: Reference, runner: OrtRunner) -> VerifiedCase | str:
-    reason = ""
-    for sizes in case.attempts:
-        inputs = case.inputs(sizes)
+    reference = _open(source, inputs or {})
+    runner = OrtRunner(candidate)
+    judged = Candidate(str(candidate), STOCK, lambda: runner)
+    with Run(reference, _cases(reference, seed), ParitySettings()) as run:
         try:
-            baseline = reference.baseline(inputs)
+            result = run.candidate(judged, keep=False)
+        except QkexportError:
+            raise
         except Exception as error:  # whatever the model's own code raises
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            continue
-        return _compare(case.label, sizes, inputs, baseline, reference, runner)
-    if case.label in ("given", "traced"):
-        message = f"Source {case.trace.source.name} must run on inputs it was traced with."
-        message = f"{message[:-1]}, got {reason}."
-        raise VerificationError(message, hint="give real ones with --inputs, or --no-verify.")
-    return f"the source itself refuses {case.label} sizes: {reason}"
+            raise _refused(source, f"{type(error).__name__}: {error}") from error
+    refused = dict(run.refused)
+    if "traced" in refused:
+        raise _refused(source, refused["traced"])
+    skipped = tuple(f"{label} sizes: the source says {why}" for label, why in refused.items())
+    return Verification(result, skipped)
 
 
-def _compare(
-    label: str,
-    sizes: Mapping[str, int],
-    inputs: Tensors,
-    baseline: Tensors,
-    reference: Reference,
-    runner: OrtRunner,
-) -> VerifiedCase:
-    try:
-        found = runner.run(inputs)
-    except UnsupportedModelError as error:
-        lost = [OutputComparison(name, Status.MISSING, error.message) for name in baseline]
-        return VerifiedCase(label, sizes, Comparison(tuple(lost)), {})
-    oracle = reference.oracle(inputs)
-    comparison = compare_outputs(
-        found,
-        oracle,
-        baseline,
-        rules=Rules(vacuous_fails=False),
-        noise=lambda: reference.noisy(inputs),
-    )
-    reasons = {name: why_vacuous(value) for name, value in oracle.items()}
-    vacuous = {name: f"the reference {reason}" for name, reason in reasons.items() if reason}
-    return VerifiedCase(label, sizes, comparison, vacuous)
+def _open(source: Source, inputs: Inputs) -> Reference:
+    if not isinstance(source, OnnxSource):
+        return open_reference(source)
+    # read again: the graph in memory has been rewritten since
+    reference = open_reference(load_source(source.path))
+    reference.domain = domain_at(reference.domain, inputs)
+    reference.examples = {
+        name: value for name, value in inputs.items() if not isinstance(value, InputSpec)
+    }
+    return reference
+
+
+def domain_at(domain: ModelDomain, inputs: Inputs) -> ModelDomain:
+    """The domain of an ONNX graph with the sizes that given inputs have.
+
+    Raises:
+        UsageError: An input is unknown or has a shape that does not fit.
+    """
+    return with_traced_sizes(domain, {name: tuple(x.shape) for name, x in inputs.items()})
+
+
+def _cases(reference: Reference, seed: int) -> list[Case | Mapping[str, Tensor]]:
+    masks = [item for item in reference.domain.inputs if is_mask(item)]
+    # padding of [B, S] ends a row, since causal rows that see nothing have no one right answer
+    whole = all(len(item.shape) > 2 for item in masks)
+    padding = Padding.SCATTERED if whole else Padding.RIGHT
+    cases: list[Case | Mapping[str, Tensor]] = [
+        Case(size.label, size.candidates, Values.NORMAL, padding, seed)
+        for size in size_cases(reference.domain)
+    ]
+    examples = reference.examples
+    if examples and len(examples) == len(reference.inputs):
+        cases.insert(0, examples)
+    return cases
+
+
+def _refused(source: Source, reason: str) -> VerificationError:
+    message = f"Source {source.name} must run on inputs it was traced with, got {reason}."
+    return VerificationError(message, hint="give real ones with --inputs, or --no-verify.")

@@ -9,41 +9,57 @@ from typing import TYPE_CHECKING, Final
 
 from qkexport.errors import UnsupportedModelError
 from qkexport.staging import staged_model
-from qkexport.verify import verify_conversion
+from qkexport.verify import Inputs, verify_conversion
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from qkexport.trace import Trace
+    from qkexport.load import Source
     from qkexport.verification import Verification
 
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A converted model.
+
+    Attributes:
+        path: The model as a file.
+        fused: The rewritten model it was made from, which every form can be made from.
+        form: Its form.
+        runtime: It was lowered for.
+    """
+
+    path: Path
+    fused: ir.Model
+    form: str
+    runtime: str
+
+
 def verify_form(
-    trace: Trace, fused: ir.Model, path: Path, form: str, runtime: str, *, seed: int
+    source: Source, target: Target, *, inputs: Inputs | None = None, seed: int = 0
 ) -> Verification:
     """Checks a converted model, or its portable twin where stock ONNX Runtime cannot run it.
 
     Args:
-        trace: The source.
-        fused: The rewritten model, from which any form can be made.
-        path: The converted model as a file.
-        form: Of the converted model.
-        runtime: The converted model was lowered for.
+        source: What the model was converted from.
+        target: The model.
+        inputs: For an ONNX source: sizes and values to check it at.
         seed: Of the random inputs.
     """
     from qkexport.export import to_form
 
-    if form != "fused":
+    if target.form != "fused":
         try:
-            return verify_conversion(trace, path, seed=seed)
+            return verify_conversion(source, target.path, inputs=inputs, seed=seed)
         except UnsupportedModelError as error:
-            if (form, runtime) != ("native", "tensorrt"):
+            if (target.form, target.runtime) != ("native", "tensorrt"):
                 raise
             _LOG.info("ONNX Runtime refuses this form: %s", error.message)
-    twin = to_form(fused, "portable")
-    with staged_model(twin, path.with_name(f"portable-{path.name}")) as staged:
-        verification = verify_conversion(trace, staged.path, seed=seed)
-    note = f"stock ONNX Runtime cannot run the {form} form; its portable twin was checked"
+    twin = to_form(target.fused, "portable")
+    beside = target.path.with_name(f"portable-{target.path.name}")
+    with staged_model(twin, beside) as staged:
+        verification = verify_conversion(source, staged.path, inputs=inputs, seed=seed)
+    note = f"stock ONNX Runtime cannot run the {target.form} form; its portable twin was checked"
     return dataclasses.replace(verification, notes=(note, *verification.notes))

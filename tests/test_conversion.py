@@ -95,7 +95,7 @@ def test_a_module_is_cast_before_it_is_converted(dtype: str, tmp_path: Path) -> 
     assert result, result.to_dict()
     model = ir.load(path)
     assert {value.dtype for value in model.graph.outputs} == {ir.DataType[dtype.upper()]}
-    notes = result.verification.notes if result.verification else ()
+    notes = result.verification.all_notes if result.verification else ()
     assert any("bf16 emulated" in note for note in notes) is (dtype == "bfloat16")
 
 
@@ -116,7 +116,7 @@ def test_every_form_is_checked_and_says_what_stood_for_it(
     result = qkexport.convert(VisionAttention(), path, inputs=IMAGE, form=form, runtime=runtime)
     assert result
     assert result.verification is not None
-    twin = any("portable twin was checked" in note for note in result.verification.notes)
+    twin = any("portable twin was checked" in note for note in result.verification.all_notes)
     assert twin is (form == "fused")
     model = ir.load(path)
     (roles,) = [n.attributes.get_string("input_roles", "") for n in model.graph if n.domain] or [""]
@@ -158,7 +158,7 @@ def test_an_onnx_file_of_another_exporter_converts(opset: int, tmp_path: Path) -
     assert result, result.to_dict()
     assert result.opset == opset
     assert result.verification is not None
-    assert len(result.verification.cases) == 3
+    assert len(result.verification.result.cases) == 3
     for shape in ((1, 1), (5, 13)):
         fresh = {"ids": np.random.default_rng(0).integers(0, 59, shape)}
         one, two = (_session(file).run(None, fresh)[0] for file in (source, path))
@@ -199,7 +199,7 @@ def test_an_exported_program_and_its_file_convert(tmp_path: Path) -> None:
         result = qkexport.convert(source, tmp_path / "m.onnx", require_fused=1)
         assert result
         assert result.verification is not None
-        assert [case.label for case in result.verification.cases] == [
+        assert [case.label for case in result.verification.result.cases] == [
             "given",
             "traced",
             "one",
@@ -296,7 +296,7 @@ def test_an_existing_output_survives_every_failure(
 ) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"precious")
-    wrong = [
+    wrong: list[Callable[[], Any]] = [
         lambda: qkexport.convert(tmp_path / "missing.onnx", path),
         lambda: qkexport.convert(VisionAttention(), path),
         lambda: qkexport.convert(VisionAttention(), path, inputs=IMAGE, require_fused=2),
@@ -363,7 +363,7 @@ def test_inputs_of_an_onnx_source_choose_the_sizes_of_the_check(tmp_path: Path) 
         path, tmp_path / "n.onnx", inputs={"ids": InputSpec("ids", (2, 11), "int64")}
     )
     assert result.verification is not None
-    assert result.verification.cases[0].sizes == {"seq": 11}
+    assert result.verification.result.cases[0].shapes == {"ids": (2, 11)}
 
 
 def test_weights_outside_the_file_are_found_from_any_folder(

@@ -36,7 +36,11 @@ def _trace(
 def _verify(traced: Trace, folder: Path) -> Verification:
     path = folder / "candidate.onnx"
     ir.save(traced.model, path)
-    return verify_conversion(traced, path)
+    return verify_conversion(traced.source, path)
+
+
+def _labels(verification: Verification) -> list[str]:
+    return [case.label for case in verification.result.cases]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +53,14 @@ def test_a_faithful_model_passes(
     verification = _verify(_trace(module(), inputs), tmp_path)
     assert verification
     assert 0 < verification.max_abs_error < 1e-5
-    assert [case.label for case in verification.cases] == ["traced"]
+    assert _labels(verification) == ["traced"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_faithful_model_of_a_narrow_type_passes(dtype: torch.dtype, tmp_path: Path) -> None:
     verification = _verify(_trace(VisionAttention(), IMAGE, dtype=dtype), tmp_path)
     assert verification
-    emulated = any("bf16 emulated" in note for note in verification.notes)
+    emulated = any("bf16 emulated" in note for note in verification.all_notes)
     assert emulated is (dtype is torch.bfloat16)
 
 
@@ -64,7 +68,7 @@ def test_dynamic_models_are_checked_at_other_sizes(tmp_path: Path) -> None:
     dynamic = [DynamicDim("ids", 0, "batch", 1, 4), DynamicDim("ids", 1, "seq")]
     verification = _verify(_trace(MaskedAttention(), IDS, dynamic), tmp_path)
     assert verification
-    sizes = [(case.sizes["batch"], case.sizes["seq"]) for case in verification.cases]
+    sizes = [case.shapes["ids"] for case in verification.result.cases]
     assert sizes == [(2, 7), (1, 1), (3, 21)]
 
 
@@ -133,7 +137,7 @@ def test_a_model_that_computes_something_else_is_caught(name: str, tmp_path: Pat
     mutate(traced.model)
     verification = _verify(traced, tmp_path)
     assert not verification
-    assert any(output.rows_failed for output in verification.cases[0].comparison.outputs)
+    assert any(output.rows_failed for output in verification.result.cases[0].outputs)
 
 
 def test_a_mask_that_only_fits_the_traced_size_is_caught(tmp_path: Path) -> None:
@@ -153,17 +157,17 @@ def test_a_mask_that_only_fits_the_traced_size_is_caught(tmp_path: Path) -> None
     node.replace_input_with(other, frozen)
     verification = _verify(traced, tmp_path)
     assert not verification
-    assert [bool(case.comparison) for case in verification.cases] == [True, False, False]
+    assert [bool(case) for case in verification.result.cases] == [True, False, False]
 
 
 def test_real_examples_are_checked_as_they_are(tmp_path: Path) -> None:
     mask = torch.ones(7, 7, dtype=torch.bool).tril()
     inputs = {**IDS, "mask": mask}
     partly = _verify(_trace(MaskedAttention(), inputs), tmp_path)
-    assert [case.label for case in partly.cases] == ["traced"], "ids are a stand-in"
+    assert _labels(partly) == ["traced"], "ids are a stand-in"
     inputs = {"ids": torch.arange(14).reshape(2, 7), "mask": mask}
     fully = _verify(_trace(MaskedAttention(), inputs), tmp_path)
-    assert [case.label for case in fully.cases] == ["given", "traced"]
+    assert _labels(fully) == ["given", "traced"]
     assert fully
 
 
@@ -178,7 +182,7 @@ def test_sizes_that_the_source_refuses_are_skipped_and_named(tmp_path: Path) -> 
     traced = _trace(Short(), {"x": InputSpec("x", (2, 7))}, [DynamicDim("x", 1, "n")])
     verification = _verify(traced, tmp_path)
     assert verification
-    assert [case.sizes["n"] for case in verification.cases] == [7, 1, 8]
+    assert [case.shapes["x"][1] for case in verification.result.cases] == [7, 1, 8]
 
 
 def test_a_source_that_runs_on_nothing_is_an_error(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_a_source_that_runs_on_nothing_is_an_error(tmp_path: Path) -> None:
                 raise ValueError(message)
             return x * 2
 
-    with pytest.raises(VerificationError, match=r"got ValueError: not today") as caught:
+    with pytest.raises(VerificationError, match="got not today") as caught:
         _verify(_trace(Refuses(), IMAGE), tmp_path)
     assert caught.value.exit_code == 1
     assert "--no-verify" in (caught.value.hint or "")
@@ -202,7 +206,7 @@ def test_an_output_that_never_varies_proves_nothing(tmp_path: Path) -> None:
 
     verification = _verify(_trace(Zero(), IMAGE), tmp_path)
     assert not verification
-    assert "zero everywhere" in next(iter(verification.cases[0].vacuous.values()))
+    assert "zero everywhere" in next(iter(verification.result.cases[0].vacuous.values()))
 
 
 def test_one_constant_output_beside_a_real_one_is_told_and_passes(tmp_path: Path) -> None:
@@ -212,7 +216,7 @@ def test_one_constant_output_beside_a_real_one_is_told_and_passes(tmp_path: Path
 
     verification = _verify(_trace(Both(), IMAGE), tmp_path)
     assert verification
-    assert len(verification.cases[0].vacuous) == 1
+    assert len(verification.result.untested) == 1
 
 
 def test_a_model_that_changes_its_inputs_is_compared_on_the_same_inputs(tmp_path: Path) -> None:
@@ -244,7 +248,6 @@ def test_a_failure_at_run_time_is_a_mismatch_that_says_why(tmp_path: Path) -> No
     gather.replace_input_with(0, value)
     ir.save(traced.model, path)
     gather.replace_input_with(0, table)
-    verification = verify_conversion(traced, path)
+    verification = verify_conversion(traced.source, path)
     assert not verification
-    (output,) = verification.cases[0].comparison.outputs
-    assert "must run" in output.detail
+    assert "must run" in verification.result.cases[0].error

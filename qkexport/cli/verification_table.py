@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from qkexport.verification import Verification, VerifiedCase
+    from qkexport.proof.results import CaseResult
+    from qkexport.verification import Verification
 
 
 def print_verification(verification: Verification, console: Console) -> None:
@@ -17,19 +18,21 @@ def print_verification(verification: Verification, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("inputs", "output", "verdict", "max error", "of allowed", "detail"):
         table.add_column(heading, overflow="fold")
-    for case in verification.cases:
-        for output in case.comparison.outputs:
+    for case in verification.result.cases:
+        if case.error:
+            table.add_row(_inputs(case), "", "failed", "", "", case.error, style="red")
+        for output in case.outputs:
             table.add_row(
                 _inputs(case),
                 output.name,
                 str(output.status),
                 f"{output.max_abs_error:.3g}",
                 f"{output.usage:.0%}",
-                output.detail or case.vacuous.get(output.name, ""),
+                output.detail or _vacuous(case, output.name),
                 style=None if output else "red",
             )
     console.print(table)
-    for line in (*verification.skipped, *verification.notes):
+    for line in verification.all_notes:
         console.print(f"note: {line}")
     verdict = "MATCHED" if verification else "MISMATCHED"
     console.print(
@@ -38,6 +41,15 @@ def print_verification(verification: Verification, console: Console) -> None:
     )
 
 
-def _inputs(case: VerifiedCase) -> str:
-    sizes = ",".join(f"{symbol}={size}" for symbol, size in case.sizes.items())
-    return f"{case.label} {sizes}".rstrip()
+def _inputs(case: CaseResult) -> str:
+    shapes = " ".join(f"{name}[{_dims(shape)}]" for name, shape in case.shapes.items())
+    return f"{case.label} {shapes}"
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return ",".join(map(str, shape))
+
+
+def _vacuous(case: CaseResult, name: str) -> str:
+    reason = case.vacuous.get(name)
+    return f"the reference {reason}" if reason else ""
