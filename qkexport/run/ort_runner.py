@@ -91,7 +91,7 @@ def session_options(backend: str) -> ort.SessionOptions:
         hint = "pip install 'qkexport[cpu]'"
         raise BackendUnavailableError(message, hint=hint) from error
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and told once
     options.intra_op_num_threads = torch.get_num_threads()
     if backend == CUSTOM:
         from qkexport.native import register_ort
