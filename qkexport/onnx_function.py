@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from qkexport.body import BodyTape, Runtime, Target, attention_body
-from qkexport.body.tape import data_type
 from qkexport.signature import INPUT_NAMES, AttentionSignature
 from qkexport.spec import OP_DOMAIN, OP_TYPE
 
@@ -50,11 +49,11 @@ def lower(
         UnsupportedModelError: The opset is out of range, or a head dimension is dynamic.
     """
     tape = BodyTape(Target(Runtime.of(runtime), opset))
-    inputs = [_parameter(signature, name) for name in positional_inputs(signature)]
-    present = {value.name: value for value in inputs if signature.has(str(value.name))}
-    results = attention_body(tape, signature, {str(name): v for name, v in present.items()})
+    # Without types: those would tell apart functions whose bodies are equal.
+    inputs = {name: ir.Value(name=name) for name in positional_inputs(signature)}
+    results = attention_body(tape, signature, {name: inputs[name] for name in signature.inputs})
     outputs = [_named_output(tape, *pair) for pair in zip(signature.outputs, results, strict=True)]
-    graph = ir.Graph(inputs, outputs, nodes=tape.nodes, opset_imports={"": opset})
+    graph = ir.Graph(list(inputs.values()), outputs, nodes=tape.nodes, opset_imports={"": opset})
     attributes = [
         ir.Attr(name, _attribute_type(value), None)
         for name, value in signature.spec.to_attributes().items()
@@ -66,17 +65,6 @@ def positional_inputs(signature: AttentionSignature) -> tuple[str, ...]:
     """Names of the inputs a node passes by position, up to the last one that is present."""
     last = max(INPUT_NAMES.index(name) for name in signature.inputs)
     return INPUT_NAMES[: last + 1]
-
-
-def _parameter(signature: AttentionSignature, name: str) -> ir.Value:
-    tensor = signature.inputs.get(name)
-    if tensor is None:
-        return ir.Value(name=name)
-    return ir.Value(
-        name=name,
-        type=ir.TensorType(data_type(tensor.dtype)),
-        shape=ir.Shape(tensor.shape),
-    )
 
 
 def _named_output(tape: BodyTape, name: str, value: ir.Value) -> ir.Value:

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from qkexport.body.operands import Operands
 from qkexport.body.tape import BodyTape
-from qkexport.signature import DType
 from qkexport.spec import NormAxis, QkNorm
 
 

@@ -25,7 +25,7 @@ from qkexport.spec import OP_DOMAIN, OP_TYPE, OP_VERSION, KvCache
 
 _OVERLOADS_IR_VERSION = 10
 _DEFAULT_OPSET = 24
-_DIGEST_LENGTH = 12  # of the body's hash: two of 1000 bodies share a name once in 10**9 models
+_DIGEST_LENGTH = 12  # 48 bits: among 1000 bodies two share a name with a chance of 2e-9
 
 
 class Form(enum.StrEnum):
@@ -67,9 +67,13 @@ def to_form(model: ir.Model, form: Form | str, *, runtime: Runtime | str = Runti
     scopes = list(_scopes(model))
     for scope, opset in scopes:
         for node in list(attention_nodes(scope)):
+            signature = node_signature(node)
             spell_by_position(node)
-            _give_function(model, node, runtime, opset, wanted=form is not Form.FUSED)
-            if form is Form.FUSED and runtime is Runtime.TENSORRT:
+            _describe_outputs(node, signature)
+            node.overload = ""
+            if form is not Form.FUSED:
+                _give_function(model, node, lower(signature, runtime, opset))
+            elif runtime is Runtime.TENSORRT:
                 spell_packed(node)
     if form is Form.NATIVE:
         InlinePass(criteria=_is_attention_function)(model)
@@ -109,19 +113,15 @@ def _scopes(model: ir.Model) -> Iterator[tuple[ir.Graph | ir.Function, int]]:
         yield function, function.opset_imports.get("", opset)
 
 
-def _give_function(
-    model: ir.Model, node: ir.Node, runtime: Runtime, opset: int, *, wanted: bool
-) -> None:
-    """Points a node to the function of its structure, which is added unless it is there."""
-    signature = node_signature(node)
-    _describe_outputs(node, signature)
-    node.overload = ""
-    if not wanted:
-        return
-    function = lower(signature, runtime, opset)
+def _give_function(model: ir.Model, node: ir.Node, function: ir.Function) -> None:
+    """Points a node to its function, which is added unless one of the same body is there.
+
+    Overloads are named after the body, so equal structures share one, and functions of several
+    models can be put into one.
+    """
     body = ir.to_proto(function).SerializeToString(deterministic=True)
     digest = hashlib.sha256(body).hexdigest()[:_DIGEST_LENGTH]
-    function.overload = node.overload = f"{signature.spec.qk_norm}_{digest}"
+    function.overload = node.overload = f"{node.attributes.get_string('qk_norm')}_{digest}"
     model.functions.setdefault(function.identifier(), function)
     model.ir_version = max(model.ir_version, _OVERLOADS_IR_VERSION)
 

@@ -55,10 +55,7 @@ def node_signature(node: ir.Node) -> AttentionSignature:
 
 def present_inputs(node: ir.Node) -> dict[str, ir.Value]:
     """The inputs that a node passes, by the operator's names, in its order."""
-    names = _roles(node, "input_roles") or INPUT_NAMES
-    if len(node.inputs) > len(names):
-        message = f"{_subject(node)} has more inputs than names for them, got {len(node.inputs)}."
-        raise InvalidSpecError(message, note=f"the names are {', '.join(names)}.")
+    names = _input_names(node)
     pairs = dict(zip(names, node.inputs, strict=False))
     return {name: value for name in INPUT_NAMES if (value := pairs.get(name)) is not None}
 
@@ -67,11 +64,7 @@ def spell_by_position(node: ir.Node) -> None:
     """Gives every input its place and empties the role attributes."""
     present = present_inputs(node)
     last = max(INPUT_NAMES.index(name) for name in present)
-    outputs = _output_names(node)
     _set_inputs(node, [present.get(name) for name in INPUT_NAMES[: last + 1]])
-    if outputs != tuple(OUTPUT_NAMES[: len(outputs)]):
-        message = f"{_subject(node)} output_roles must be in the operator's order, got {outputs}."
-        raise InvalidSpecError(message, note=f"the order is {', '.join(OUTPUT_NAMES)}.")
     _set_roles(node, "", "")
 
 
@@ -95,8 +88,28 @@ def _roles(node: ir.Node, attribute: str) -> tuple[str, ...]:
     return tuple(roles.split(",")) if roles else ()
 
 
+def _input_names(node: ir.Node) -> tuple[str, ...]:
+    """A name for each input the node passes."""
+    roles, count = _roles(node, "input_roles"), len(node.inputs)
+    if len(set(roles)) != len(roles):
+        message = f"{_subject(node)} must name inputs of the operator once, got {roles}."
+        raise InvalidSpecError(message)
+    unknown = [name for name in roles if name not in INPUT_NAMES]
+    if unknown:
+        message = f"{_subject(node)} must name inputs of the operator, got {unknown[0]!r}."
+        raise InvalidSpecError(message, note=f"the names are {', '.join(INPUT_NAMES)}.")
+    if count > len(INPUT_NAMES) or (roles and count != len(roles)):
+        message = f"{_subject(node)} must have as many inputs as names for them, got {count}."
+        raise InvalidSpecError(message, note=f"the names are {', '.join(roles or INPUT_NAMES)}.")
+    return roles or INPUT_NAMES
+
+
 def _output_names(node: ir.Node) -> tuple[str, ...]:
-    return _roles(node, "output_roles") or OUTPUT_NAMES[: len(node.outputs)]
+    roles, count = _roles(node, "output_roles"), len(node.outputs)
+    if count > len(OUTPUT_NAMES) or (roles and count != len(roles)):
+        message = f"{_subject(node)} must have as many outputs as names for them, got {count}."
+        raise InvalidSpecError(message, note=f"the names are {', '.join(roles or OUTPUT_NAMES)}.")
+    return roles or OUTPUT_NAMES[:count]
 
 
 def _tensor_type(node: ir.Node, name: str, value: ir.Value) -> TensorType:

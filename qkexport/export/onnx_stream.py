@@ -26,7 +26,7 @@ def write_model(model: ir.Model, file: IO[bytes]) -> None:
     large = {
         name: value
         for name, value in model.graph.initializers.items()
-        if value.const_value is not None and value.const_value.nbytes >= _STREAMED_BYTES
+        if value.const_value is not None and _is_large(value.const_value)
     }
     tensors = {name: value.const_value for name, value in large.items()}
     try:
@@ -37,6 +37,10 @@ def write_model(model: ir.Model, file: IO[bytes]) -> None:
         for name, value in large.items():
             value.const_value = tensors[name]
     _write(proto, {name: t for name, t in tensors.items() if t is not None}, file)
+
+
+def _is_large(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype != ir.DataType.STRING and tensor.nbytes >= _STREAMED_BYTES
 
 
 def _placeholder(name: str, tensor: ir.TensorProtocol | None) -> ir.TensorProtocol:

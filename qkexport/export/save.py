@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import uuid
 from collections.abc import Iterator
@@ -70,8 +71,9 @@ def save_model(
 def _weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     for graph in model.graphs():
         for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
+            tensor = value.const_value
+            if tensor is not None and tensor.dtype != ir.DataType.STRING:  # those have no bytes
+                yield tensor
 
 
 @contextlib.contextmanager
@@ -102,7 +104,8 @@ def _free_data_path(path: Path) -> Path:
 
 def _data_files(path: Path) -> list[Path]:
     """Data files that an existing model at `path` alone can mean: next to it, named after it."""
-    if not path.is_file():
+    names = {file.name for file in path.parent.glob(f"{glob.escape(path.name)}.*data")}
+    if not names or not path.is_file():
         return []
     try:
         proto = onnx.load(path, load_external_data=False)
@@ -114,9 +117,4 @@ def _data_files(path: Path) -> list[Path]:
         for entry in tensor.external_data
         if entry.key == "location"
     }
-    ours = (f"{path.name}.", ".data")
-    return [
-        path.with_name(name)
-        for name in sorted(locations)
-        if name.startswith(ours[0]) and name.endswith(ours[1]) and name == Path(name).name
-    ]
+    return [path.with_name(name) for name in sorted(locations & names)]
