@@ -10,8 +10,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
+from qkexport.export import to_form
 from qkexport.match import MatchReport, find_attention
-from qkexport.onnx_function import attention_function
 from qkexport.rewrite import fuse_attention
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -30,18 +30,7 @@ def fuse(model: ir.Model) -> FusedModel:
     copy = ir.from_proto(ir.to_proto(model))
     report = find_attention(copy)
     fuse_attention(copy, report)
-    nodes = [node for node in copy.graph if node.op_type == "QKNormAttention"]
-    for i, (node, match) in enumerate(zip(nodes, _in_order(report, nodes), strict=True)):
-        node.overload = f"v{i}"
-        function = attention_function(match, opset=copy.graph.opset_imports[""], overload=f"v{i}")
-        copy.functions[function.identifier()] = function
-    copy.ir_version = max(copy.ir_version, 10)
-    return FusedModel(report, copy)
-
-
-def _in_order(report: MatchReport, nodes: list[ir.Node]) -> list[object]:
-    by_name = {f"{match.name}_fused": match.signature for match in report.matches}
-    return [by_name[node.name] for node in nodes]
+    return FusedModel(report, to_form(copy, "portable"))
 
 
 def run(model: ir.Model, inputs: Arrays) -> list[npt.NDArray[np.generic]]:

@@ -1,7 +1,7 @@
 """Tensors in the axis order the operator wants, by transposes and reshapes of what is there.
 
-    token major   [b, s, h*d]      no element moves
-    head major    [b, h, s, d]     a transpose where tokens come first
+token major   [b, s, h*d]      no element moves
+head major    [b, h, s, d]     a transpose where tokens come first
 """
 
 from __future__ import annotations

@@ -37,6 +37,14 @@ class Trails:
     key: Trail
 
 
+class NoNormError(NotProvenError):
+    """No norm was reached from query or key; there may be one behind an operator without a rule."""
+
+    def __init__(self, trails: Trails) -> None:
+        super().__init__("neither query nor key is normalized")
+        self.ends = (trails.query.end.value, trails.key.end.value)
+
+
 def trace_core(facts: Facts, core: Core) -> Trails:
     """Walks back from query and key."""
     layout = coarser_heads(core.key.layout, core.key_copies)
@@ -62,7 +70,7 @@ def _sides(facts: Facts, trails: Trails) -> tuple[Side, Side]:
     if not trails.query.has_norm:
         if trails.key.has_norm:
             raise NotProvenError("only the keys are normalized", trails.query.end.value.producer())
-        raise NotProvenError("neither query nor key is normalized")
+        raise NoNormError(trails)
     query = normalized_side(facts, trails.query)
     if not trails.key.has_norm:
         return query, plain_side(trails.key)
@@ -76,9 +84,7 @@ def _sides(facts: Facts, trails: Trails) -> tuple[Side, Side]:
 class _Builder:
     """Collects inputs and attributes of one fused node."""
 
-    def __init__(
-        self, facts: Facts, core: Core, query: Side, key: Side, value: ValueSide
-    ) -> None:
+    def __init__(self, facts: Facts, core: Core, query: Side, key: Side, value: ValueSide) -> None:
         self.facts = facts
         self.core = core
         self.query = query
@@ -243,7 +249,9 @@ class _Builder:
         rotary = Rotary.NONE
         if rotation is not None:
             rotary = Rotary.BEFORE_NORM if self.query.rotates_first else Rotary.AFTER_NORM
-        turned = 0 if rotation is None or rotation.rotary_dim == self.channels else rotation.rotary_dim
+        turned = (
+            0 if rotation is None or rotation.rotary_dim == self.channels else rotation.rotary_dim
+        )
         scale = self.core.scale * self.query.scale * self.key.scale
         try:
             spec = AttentionSpec(
@@ -270,7 +278,9 @@ class _Builder:
             outputs = OUTPUT_NAMES if presents else OUTPUT_NAMES[:1]
             return AttentionSignature(spec, types, outputs)
         except InvalidSpecError as error:
-            raise NotProvenError(f"the operator refuses it: {error.message}", self.core.node) from error
+            raise NotProvenError(
+                f"the operator refuses it: {error.message}", self.core.node
+            ) from error
 
     def _replacements(self, inputs: Inputs) -> tuple[Replacement, ...]:
         width = extent(self.core.output.layout, CHANNEL).known
@@ -297,9 +307,7 @@ class _Builder:
         for past, name in pasts:
             if past is None:
                 return []
-            recipe = restored(
-                r.Produced(name), (BATCH, HEAD, ROW, CHANNEL), past.present.layout
-            )
+            recipe = restored(r.Produced(name), (BATCH, HEAD, ROW, CHANNEL), past.present.layout)
             if recipe is None:
                 return []
             result.append(Replacement(past.present.value, recipe))
@@ -354,9 +362,7 @@ def _size(facts: Facts, stream: Stream) -> object:
     return extent(stream.raw[0].layout, ROW)
 
 
-def consumed_nodes(
-    replacements: Sequence[Replacement], inputs: Inputs
-) -> tuple[ir.Node, ...]:
+def consumed_nodes(replacements: Sequence[Replacement], inputs: Inputs) -> tuple[ir.Node, ...]:
     """Nodes between the inputs and the replaced values."""
     borders = {value for recipe in inputs.values() for value in r.sources(recipe)}
     pending = [item.value for item in replacements]

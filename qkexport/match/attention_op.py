@@ -97,9 +97,7 @@ def channel_size(view: View) -> int:
 
 def _output_layout(query: View, value: View) -> Layout:
     """The query's layout with the value's channels."""
-    channels = next(
-        (f for factors in value.layout for f in factors if f.label == CHANNEL), None
-    )
+    channels = next((f for factors in value.layout for f in factors if f.label == CHANNEL), None)
     return tuple(
         tuple(
             channels if factor.label == CHANNEL and channels is not None else factor

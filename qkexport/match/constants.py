@@ -110,8 +110,12 @@ def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | 
     graph = onnx.helper.make_graph(
         [proto],
         "fold",
-        [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-         for n, a in feeds.items()],
+        [
+            onnx.helper.make_tensor_value_info(
+                n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+            )
+            for n, a in feeds.items()
+        ],
         [onnx.ValueInfoProto(name="o")],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])

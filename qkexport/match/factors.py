@@ -1,8 +1,8 @@
 """Gains, scales, temperatures and biases that stand between a norm and the scores.
 
-    Mul(x, w)   w [D], [H,D], [H,1,D], [1,1,1,D], [H*D], a number, or one value a token
-    Div(x, c)   by a constant
-    Add(x, b)   a bias, shaped as a gain
+Mul(x, w)   w [D], [H,D], [H,1,D], [1,1,1,D], [H*D], a number, or one value a token
+Div(x, c)   by a constant
+Add(x, b)   a bias, shaped as a gain
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def per_head_factor(facts: Facts, parameter: PerHead, layout: Layout) -> Channel
 
 
 def _arranged(source: r.Recipe, digits: list[Factor], layout: Layout) -> ChannelFactor | None:
-    order = sorted(range(len(digits)), key=lambda i: (digits[i].label != HEAD, -digits[i].stride.count))
+    order = sorted(
+        range(len(digits)), key=lambda i: (digits[i].label != HEAD, -digits[i].stride.count)
+    )
     shape = [digits[i].size.count for i in range(len(digits))]
     sizes = {
         label: product(f.size for f in digits if f.label == label) for label in (HEAD, CHANNEL)

@@ -8,12 +8,12 @@ from typing import Final
 import onnx_ir as ir
 
 from qkexport.errors import InvalidSpecError
-from qkexport.match.assemble import assemble, trace_core
+from qkexport.match.assemble import NoNormError, assemble, trace_core
 from qkexport.match.attention_op import attention_core
 from qkexport.match.core import Core
 from qkexport.match.facts import STANDARD_DOMAINS, Facts, is_op
 from qkexport.match.norms import find_norm
-from qkexport.match.proof import NotProvenError
+from qkexport.match.proof import NotProvenError, describe
 from qkexport.match.report import Fused, Match, MatchReport, NearMiss
 from qkexport.match.softmax import products_after, softmax_cores
 from qkexport.spec import OP_DOMAIN, OP_TYPE, AttentionSpec
@@ -94,15 +94,23 @@ def _proven(cores: list[Core], facts: Facts, node: ir.Node) -> Match | NearMiss:
     """The first reading with a proof, else the first reading's failure."""
     misses = []
     for core in cores:
-        trails = trace_core(facts, core)
         try:
-            return assemble(facts, core, trails)
+            return assemble(facts, core, trace_core(facts, core))
+        except NoNormError as error:
+            misses.append(_without_norm(facts, core, error))
         except NotProvenError as error:
-            ends = [trails.query.end.value, trails.key.end.value]
-            norm = trails.query.has_norm or trails.key.has_norm or _norm_before(facts, list(ends))
-            reason = error.reason
-            misses.append(NearMiss(core.name, error.node or node, reason, norm))
+            misses.append(NearMiss(core.name, error.node or node, error.reason, has_norm=True))
     return max(misses, key=lambda miss: miss.has_norm)
+
+
+def _without_norm(facts: Facts, core: Core, error: NoNormError) -> NearMiss:
+    """A norm further back makes it a near miss: the first operator in between is the reason."""
+    for value in error.ends:
+        if _norm_before(facts, [value]):
+            node = value.producer() or core.node
+            reason = f"between norm and scores stands {describe(node)}, which has no rule"
+            return NearMiss(core.name, node, reason, has_norm=True)
+    return NearMiss(core.name, core.node, error.reason, has_norm=False)
 
 
 def _is_attention(softmax: ir.Node) -> bool:

@@ -1,8 +1,8 @@
 """All masks of an attention as the one input the operator has.
 
-    bool masks          joined with And; "masked" is turned into "attend"
-    additive masks      summed
-    both, or a finite fill      bool masks become additive ones: 0 or the fill
+bool masks          joined with And; "masked" is turned into "attend"
+additive masks      summed
+both, or a finite fill      bool masks become additive ones: 0 or the fill
 """
 
 from __future__ import annotations

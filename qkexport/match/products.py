@@ -1,7 +1,7 @@
 """Matrix products of two tensors: which axis of which operand is which axis of the result.
 
-    MatMul(a [..., m, k], b [..., k, n]) -> [..., m, n]
-    Einsum("bhid,bhjd->bhij", a, b)
+MatMul(a [..., m, k], b [..., k, n]) -> [..., m, n]
+Einsum("bhid,bhjd->bhij", a, b)
 """
 
 from __future__ import annotations

@@ -84,9 +84,7 @@ def _readings(facts: Facts, view: View, node: ir.Node, found: Scores) -> Iterato
         raise first or NotProvenError(_why(node), node)
 
 
-def _steps(
-    facts: Facts, view: View, node: ir.Node, found: Scores
-) -> Iterator[tuple[View, Scores]]:
+def _steps(facts: Facts, view: View, node: ir.Node, found: Scores) -> Iterator[tuple[View, Scores]]:
     if node.op_type == "Where":
         yield from _filled(facts, view, node, found)
         return

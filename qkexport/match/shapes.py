@@ -75,9 +75,7 @@ class Shapes:
         declared = list(value.shape)
         if inferred is None or len(inferred) != len(declared):
             inferred = tuple(Size(1, (f"{value.name}@{i}",)) for i in range(len(declared)))
-        return tuple(
-            _declared(dim) or guess for dim, guess in zip(declared, inferred, strict=True)
-        )
+        return tuple(_declared(dim) or guess for dim, guess in zip(declared, inferred, strict=True))
 
 
 def _declared(dim: int | ir.SymbolicDim) -> Size | None:
@@ -204,9 +202,7 @@ def _slice(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     cuts = slice_ranges(shapes.constants(), node, inputs[0])
     if cuts is None:
         return None
-    return tuple(
-        size if i not in cuts else Size(len(cuts[i])) for i, size in enumerate(inputs[0])
-    )
+    return tuple(size if i not in cuts else Size(len(cuts[i])) for i, size in enumerate(inputs[0]))
 
 
 def _reduce(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
@@ -272,8 +268,10 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
         sizes = shapes.sizes(node.inputs[0])
         if sizes is None:
             return None
-        bounds = [node.attributes[name].as_int() if name in node.attributes else None
-                  for name in ("start", "end")]
+        bounds = [
+            node.attributes[name].as_int() if name in node.attributes else None
+            for name in ("start", "end")
+        ]
         return tuple(sizes[slice(*bounds)])
     vectors = [shapes.vector(value) for value in node.inputs]
     if not vectors or vectors[0] is None or len(vectors[0]) > _MAX_VECTOR:

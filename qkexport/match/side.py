@@ -25,6 +25,7 @@ from qkexport.match.rotary import Rotation, RowPart, joined_rotation
 from qkexport.match.sizes import ONE, product
 from qkexport.spec import NormAxis, QkNorm
 
+
 @dataclasses.dataclass(frozen=True)
 class Stream:
     """One normalized tensor.
@@ -218,9 +219,7 @@ def _rotated_stream(side: Side) -> RowPart:
     return RowPart(side.streams[0].raw[0], side.rotation)
 
 
-def _parameter(
-    facts: Facts, value: ir.Value | PerHead | None, view: View
-) -> ChannelFactor | None:
+def _parameter(facts: Facts, value: ir.Value | PerHead | None, view: View) -> ChannelFactor | None:
     if value is None:
         return None
     if isinstance(value, PerHead):
@@ -274,7 +273,12 @@ def combined(op_type: str, left: ChannelFactor, right: ChannelFactor) -> Channel
 
 
 def parameter_recipe(
-    factors: Sequence[ChannelFactor | None], axis: NormAxis, heads: int, channels: int, *, unit: float
+    factors: Sequence[ChannelFactor | None],
+    axis: NormAxis,
+    heads: int,
+    channels: int,
+    *,
+    unit: float,
 ) -> r.Recipe | None:
     """Gains or biases of all streams as one input of the operator, or None where all are unit."""
     if all(factor is None or factor.number == unit for factor in factors):

@@ -51,8 +51,9 @@ class Size:
         return Size(self.count // other.count, tuple(sorted((left - right).elements())))
 
     def __str__(self) -> str:
-        return "*".join([*([str(self.count)] if self.count != 1 or not self.symbols else []),
-                         *self.symbols])
+        return "*".join(
+            [*([str(self.count)] if self.count != 1 or not self.symbols else []), *self.symbols]
+        )
 
 
 ONE = Size(1)

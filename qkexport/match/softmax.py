@@ -1,6 +1,6 @@
 """Attention as separate operators: product, softmax, product.
 
-    [scores] -> Softmax -> (Cast, Where(IsNaN(p), 0, p), Dropout) -> MatMul(., v)
+[scores] -> Softmax -> (Cast, Where(IsNaN(p), 0, p), Dropout) -> MatMul(., v)
 """
 
 from __future__ import annotations

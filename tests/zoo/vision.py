@@ -69,9 +69,85 @@ class _First(nn.Module):
         )[0]
 
 
+def timm_eva(implementation: str) -> Sample:
+    """Eva with rotary embedding of all but the prefix tokens and RMS norms."""
+    eva = import_timm("timm.models.eva")
+    norm = import_timm("timm.layers").RmsNorm
+    attention = eva.EvaAttention if hasattr(eva, "EvaAttention") else eva.AttentionRope
+    model = attention(
+        32, num_heads=4, qkv_fused=False, qk_norm=True, num_prefix_tokens=1, norm_layer=norm,
+    )  # fmt: skip
+    model.fused_attn = implementation == "sdpa"
+    rope = torch.randn(6, 16)
+    return Sample(randomized(_Rotated(model)), (torch.randn(2, 7, 32), rope), {}, ({0: torch.export.Dim("batch")}, None))
+
+
+class _Rotated(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
+        return self.module(x, rope=rope)
+
+
+def swin(implementation: str) -> Sample:
+    """Swin V2 of transformers: cosine attention, windows, half of them shifted."""
+    from transformers import Swinv2Config, Swinv2Model
+
+    config = Swinv2Config(
+        image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4,
+        mlp_ratio=1.0,
+    )  # fmt: skip
+    model = _Hidden(Swinv2Model(config, add_pooling_layer=False))
+    for name, parameter in model.named_parameters():
+        if "logit_scale" in name:
+            nn.init.uniform_(parameter, 0.5, 2.0)
+    return Sample(model.eval(), (torch.randn(2, 3, 16, 16),), {}, ({0: torch.export.Dim("batch")},))
+
+
+class _Hidden(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.module(pixels)[0]
+
+
+def timm_swin(implementation: str, name: str = "swin_transformer_v2", kind: str = "SwinTransformerV2") -> Sample:
+    model = getattr(import_timm(f"timm.models.{name}"), kind)(
+        img_size=16, patch_size=2, embed_dim=16, depths=(2,), num_heads=(2,), window_size=4,
+        num_classes=5, mlp_ratio=1.0,
+    )  # fmt: skip
+    for label, parameter in model.named_parameters():
+        if "logit_scale" in label:
+            nn.init.uniform_(parameter, 0.5, 2.0)
+    return Sample(model.eval(), (torch.randn(2, 3, 16, 16),), {}, ({0: torch.export.Dim("batch")},))
+
+
+def xcit(implementation: str) -> Sample:
+    """Attention over channels: what is normalized are tokens."""
+    attention = import_timm("timm.models.xcit").XCA(32, num_heads=4)
+    nn.init.uniform_(attention.temperature, 0.5, 2.0)
+    return Sample(attention.eval(), (torch.randn(2, 9, 32),), {}, ({0: torch.export.Dim("batch")},))
+
+
+def edgenext(implementation: str) -> Sample:
+    attention = import_timm("timm.models.edgenext").CrossCovarianceAttn(32, num_heads=4)
+    nn.init.uniform_(attention.temperature, 0.5, 2.0)
+    return Sample(attention.eval(), (torch.randn(2, 9, 32),), {}, ({0: torch.export.Dim("batch")},))
+
+
+_BOTH: Final = ("sdpa", "eager")
 FAMILIES: Final = (
     Family("timm vit", timm_vit, 2, {"qk_norm": "layer", "rotary": "none", "num_heads": 4},
-           implementations=("sdpa", "eager")),
+           implementations=_BOTH),
     Family("llama 3.2 vision", mllama_cross, 1, {"qk_norm": "rms", "num_kv_heads": 2},
-           implementations=("sdpa", "eager")),
+           implementations=_BOTH),
+    Family("timm eva", timm_eva, 1, {"qk_norm": "rms", "rotary": "after_norm"}, implementations=_BOTH),
+    Family("swin v2", swin, 2, {"qk_norm": "l2", "scale": 1.0}),
+    Family("timm swin v2", timm_swin, 2, {"qk_norm": "l2", "scale": 1.0}),
+    Family("xcit", xcit, 0, skipped=("channels",)),
+    Family("edgenext", edgenext, 0, skipped=("channels",)),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Norms that are one operator.
 
-    RMSNormalization(x, scale)           opset 23; its result has the type of scale
-    SimplifiedLayerNormalization(x, scale)    the same, as ONNX Runtime spells it
-    LayerNormalization(x, scale, bias)   opset 17
+RMSNormalization(x, scale)           opset 23; its result has the type of scale
+SimplifiedLayerNormalization(x, scale)    the same, as ONNX Runtime spells it
+LayerNormalization(x, scale, bias)   opset 17
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from qkexport.spec import QkNorm
 
 def fused_norm(facts: Facts, value: ir.Value) -> Norm | None:
     """Matches the operator; a norm whose statistics are used elsewhere stays."""
-    node = producer(
-        value, "RMSNormalization", "SimplifiedLayerNormalization", "LayerNormalization"
-    )
+    node = producer(value, "RMSNormalization", "SimplifiedLayerNormalization", "LayerNormalization")
     if node is None or node.inputs[0] is None or value is not node.outputs[0]:
         return None
     if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):

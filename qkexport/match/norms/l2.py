@@ -1,7 +1,7 @@
 """Euclidean length one, as F.normalize exports.
 
-    x / max(||x||, eps)                  ReduceL2, Clip (or Max), Expand, Div
-    x * (c / max(||x||, eps))            Div, Mul: the number c is left over
+x / max(||x||, eps)                  ReduceL2, Clip (or Max), Expand, Div
+x * (c / max(||x||, eps))            Div, Mul: the number c is left over
 """
 
 from __future__ import annotations

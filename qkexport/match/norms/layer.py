@@ -1,6 +1,6 @@
 """Layer norm written out: a root mean square norm of what is left when the mean is removed.
 
-    d = x - mean(x);   d / sqrt(mean(d^2) + eps)
+d = x - mean(x);   d / sqrt(mean(d^2) + eps)
 """
 
 from __future__ import annotations
@@ -31,4 +31,3 @@ def with_mean_removed(facts: Facts, norm: Norm) -> Norm:
     if not facts.same_sizes(source, norm.source):
         return norm
     return dataclasses.replace(norm, kind=QkNorm.LAYER, source=source)
-

@@ -82,7 +82,9 @@ def is_same(left: ir.Value | None, right: ir.Value | None, depth: int = 3) -> bo
         return False
     if len(a.inputs) != len(b.inputs) or len(a.outputs) != 1 or len(b.outputs) != 1:
         return False
-    if {k: v.value for k, v in a.attributes.items()} != {k: v.value for k, v in b.attributes.items()}:
+    if {k: v.value for k, v in a.attributes.items()} != {
+        k: v.value for k, v in b.attributes.items()
+    }:
         return False
     return all(is_same(x, y, depth - 1) for x, y in zip(a.inputs, b.inputs, strict=True))
 

@@ -1,6 +1,6 @@
 """One layer norm a head, each with parameters of its own.
 
-    Split over heads, LayerNormalization each, Concat over heads
+Split over heads, LayerNormalization each, Concat over heads
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Root mean square, written out.
 
-    x * (1 / sqrt(mean(x^2) + eps))      Pow, ReduceMean, Add, Sqrt, Reciprocal, Mul
-    x * (mean(x^2) + eps)^-0.5           Pow with exponent -0.5
-    x / sqrt(mean(x^2) + eps)            Div
-    x * rsqrt(sum(x^2) + eps)            L2 with the epsilon under the root: eps / N, 1 / sqrt(N)
+x * (1 / sqrt(mean(x^2) + eps))      Pow, ReduceMean, Add, Sqrt, Reciprocal, Mul
+x * (mean(x^2) + eps)^-0.5           Pow with exponent -0.5
+x / sqrt(mean(x^2) + eps)            Div
+x * rsqrt(sum(x^2) + eps)            L2 with the epsilon under the root: eps / N, 1 / sqrt(N)
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ def rms_norm(facts: Facts, value: ir.Value) -> Norm | None:
         if not facts.same_sizes(source, value):
             continue
         mean, epsilon = found
-        return Norm(
-            QkNorm.RMS, source, mean.axes, epsilon / mean.count, 1 / math.sqrt(mean.count)
-        )
+        return Norm(QkNorm.RMS, source, mean.axes, epsilon / mean.count, 1 / math.sqrt(mean.count))
     return None
 
 

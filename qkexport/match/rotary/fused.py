@@ -1,7 +1,7 @@
 """RotaryEmbedding of opset 23 on [b, h, s, d] or [b, s, h*d].
 
-    RotaryEmbedding(x, cos [b, s, r/2], sin)
-    RotaryEmbedding(x, cos [rows, r/2], sin, position_ids [b, s])
+RotaryEmbedding(x, cos [b, s, r/2], sin)
+RotaryEmbedding(x, cos [rows, r/2], sin, position_ids [b, s])
 """
 
 from __future__ import annotations

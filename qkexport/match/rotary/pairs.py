@@ -249,7 +249,9 @@ def _turn(cells: Sequence[Cell]) -> tuple[int, bool, int, _Angle, _Angle] | None
     if any(cell != (Term(c),) for c, cell in enumerate(cells) if c >= rotary_dim):
         return None
     for interleaved in (False, True):
-        parts = [_parts(cell, c, rotary_dim, interleaved) for c, cell in enumerate(cells[:rotary_dim])]
+        parts = [
+            _parts(cell, c, rotary_dim, interleaved) for c, cell in enumerate(cells[:rotary_dim])
+        ]
         found = [part for part in parts if part is not None]
         signs = {sign for _, _, sign in found}
         if len(found) != len(parts) or len(signs) != 1:

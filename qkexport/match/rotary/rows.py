@@ -1,7 +1,7 @@
 """Rotation of some tokens only: the others turn by nothing, cos 1 and sin 0.
 
-    Concat(Slice(x, :n), rotated(Slice(x, n:)))        prefix tokens, text tokens
-    ScatterND(x, rows, rotated(Slice(x, rows)))        written in place
+Concat(Slice(x, :n), rotated(Slice(x, n:)))        prefix tokens, text tokens
+ScatterND(x, rows, rotated(Slice(x, rows)))        written in place
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _concatenated(
     for value in node.inputs:
         if value is None:
             return None
-        part = _row_part(facts, View(value, _own_rows(facts, view.layout, place, value)), find_rotation)
+        part = _row_part(
+            facts, View(value, _own_rows(facts, view.layout, place, value)), find_rotation
+        )
         piece = _piece(facts, part.source)
         if piece is None:
             return None
@@ -161,7 +163,9 @@ def _split_piece(facts: Facts, view: View, node: ir.Node) -> _Piece | None:
         return None
     index = node.outputs.index(view.value)
     last = index == len(node.outputs) - 1
-    return _Piece(node.inputs[0], 0 if index == 0 else (node, index), None if last else (node, index + 1))
+    return _Piece(
+        node.inputs[0], 0 if index == 0 else (node, index), None if last else (node, index + 1)
+    )
 
 
 def _bound(facts: Facts, value: ir.Value | None) -> object:
@@ -232,5 +236,3 @@ def _with_rest(data: View, part: RowPart, before: int, after: int) -> list[RowPa
         return [RowPart(View(data.value, ((rows,), *data.layout[1:])), None)]
 
     return [*rest(before), part, *rest(after)]
-
-
