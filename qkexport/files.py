@@ -75,6 +75,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under a second name; a copy on another file system."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def sha256_of(*paths: Path) -> str:
     """Digest of the contents of files, one after the other."""
     digest = hashlib.sha256()

@@ -23,6 +23,14 @@ import pytest
 REPOSITORY: Final = Path(__file__).parents[1]
 WHEELS: Final = REPOSITORY / "build" / "wheels"
 SHA256: Final[Mapping[str, str]] = {
+    "kernel-lens==2.0.1": ("07cc714e8b5e7f34b672f7c7fad93febe7c747be5837ba276b1527370134ffe0"),
+    "nvidia-cuda-crt==13.5.37": (
+        "e898b7f73d3035fa89915a3f7bf3b54a73e90249746111aed295822c4729bb29"
+    ),
+    "nvidia-cuda-runtime==13.5.37": (
+        "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
+    ),
+    "tritonclient==2.73.0": ("1f5cec19b0568e037ec4d716ae702984b3ab93e35f72b8f72c5135374dd2be9a"),
     "cuda-bindings==13.5.0": ("08b7e8d674c3266facb00453a7e34ea7d3ea965c2f594bb728f269f45f39fbe2"),
     "cuda-pathfinder==1.9.1": ("b743c132f90ad2d1e71d43fd28f31ebcde518f943e50fd44aca62b2a80d5230d"),
     "tensorrt-cu13-bindings==10.16.1.11": (
@@ -76,7 +84,7 @@ def stubs_of_wheel(requirement: str, folder: Path) -> str:
     """Stubs of the full TensorRT's bindings in a wheel."""
     package = unpack_wheel(requirement, folder)
     major = requirement.partition("==")[2].partition(".")[0]
-    stand_ins = _compile_stand_ins(folder / "lib", major)
+    stand_ins = compile_stand_ins(folder / "lib", major)
     paths = {"LD_LIBRARY_PATH": str(stand_ins), "PYTHONPATH": str(package)}
     return _stubgen("tensorrt_bindings.tensorrt", folder / "stubs", paths)
 
@@ -86,7 +94,7 @@ def stubs_of_rtx(folder: Path) -> str:
     return _stubgen("tensorrt_rtx_bindings.tensorrt_rtx", folder, {})
 
 
-def _compile_stand_ins(folder: Path, major: str) -> Path:
+def compile_stand_ins(folder: Path, major: str) -> Path:
     folder.mkdir()
     source = folder / "stand_ins.c"
     source.write_text("\n".join(f"void *{name}(void) {{ return 0; }}" for name in _ENTRY_POINTS))

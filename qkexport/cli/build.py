@@ -12,6 +12,8 @@ from qkexport.cli.outcome import Outcome
 from qkexport.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from qkexport.engine import BuildOptions
 
 _PATH: Final = click.Path(path_type=Path)
@@ -52,6 +54,7 @@ _PATH: Final = click.Path(path_type=Path)
 @click.option("--strip-weights", is_flag=True, help="Ship without weights; a refit adds them.")
 @click.option("--version-compatible", is_flag=True, help="Newer TensorRT can load the engine.")
 @click.option("--opt-level", type=click.IntRange(0, 5), help="0 builds fast, 5 runs fast.")
+@click.option("--bundle", type=_PATH, metavar="DIR", help="Everything a server needs, in a folder.")
 @click.option("--cache", type=_PATH, metavar="DIR", help="Engines that need not be built again.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes of a matrix.  [default: one a CPU]")
 def command(models: tuple[Path, ...], output: Path, **options: Any) -> Outcome:
@@ -77,6 +80,7 @@ def _single(
     *,
     runtime: str,
     attention: str,
+    bundle: Path | None,
     cache: Path | None,
     jobs: int | None,
     **options: Any,
@@ -94,9 +98,10 @@ def _single(
         cache=cache,
         progress=log_progress(),
     )
-    return Outcome(
+    outcome = Outcome(
         bool(result), result.to_document(), lambda console: render_build(console, result)
     )
+    return _bundled(outcome, bundle, [output])
 
 
 def _matrix(
@@ -104,6 +109,7 @@ def _matrix(
     folder: Path,
     *,
     target: str | None,
+    bundle: Path | None,
     cache: Path | None,
     jobs: int | None,
     **options: Any,
@@ -116,9 +122,25 @@ def _matrix(
     targets = plan_build(options["runtime"], options["attention"], wanted).options.targets
     cells = matrix_cells(models, targets, folder)
     result = build_matrix(cells, _arguments(options), cache=cache or folder / ".cache", jobs=jobs)
-    return Outcome(
+    outcome = Outcome(
         bool(result), result.to_document(), lambda console: render_matrix(console, result)
     )
+    return _bundled(outcome, bundle, [cell.output for cell in cells])
+
+
+def _bundled(outcome: Outcome, folder: Path | None, engines: list[Path]) -> Outcome:
+    """The outcome with a bundle of the engines, if one is wanted and every engine was built."""
+    if folder is None or not outcome.passed:
+        return outcome
+    from qkexport.bundle import write_bundle
+
+    bundle = write_bundle(folder, engines)
+
+    def render(console: Console) -> None:
+        outcome.render(console)
+        console.print(f"BUNDLED {', '.join(bundle.models)} in {folder}: see README.md there")
+
+    return Outcome(True, {**outcome.document, "bundle": bundle.to_document()}, render)
 
 
 def _of_engine(options: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from qkexport.engine.verify import verify_files
 from qkexport.errors import LoadError
-from qkexport.files import remove_abandoned_folders, write_whole, writing
+from qkexport.files import link_or_copy, remove_abandoned_folders, write_whole, writing
 from qkexport.manifest import FileRecord, Manifest, manifest_path, manifest_text
 
 _LOG: Final = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class EngineCache:
             manifest, engine=FileRecord(output.name, manifest.engine.sha256)
         )
         with writing(output) as temporary:
-            _link(engine, temporary)
+            link_or_copy(engine, temporary)
         write_whole(manifest_path(output), [manifest_text(manifest).encode()])
         return manifest
 
@@ -76,17 +76,9 @@ class EngineCache:
         remove_abandoned_folders(self.root)
         folder = Path(tempfile.mkdtemp(prefix=f".{os.getpid()}.", suffix=".partial", dir=self.root))
         try:
-            _link(engine, folder / _ENGINE)
+            link_or_copy(engine, folder / _ENGINE)
             shutil.copyfile(manifest_path(engine), manifest_path(folder / _ENGINE))
             with contextlib.suppress(OSError):  # not empty: it is there already
                 folder.rename(entry)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file under a second name; a copy on another file system."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -25,6 +25,8 @@ _LEVELS: Final = {
 }
 # TensorRT-RTX probes for a driver and logs errors on machines that have none; the build goes on.
 _NO_DRIVER: Final = "CUDA driver version is insufficient"
+# Said of every int64 input; the manifest states the types.
+_NO_NEWS: Final = "has Int64 binding"
 
 
 @dataclasses.dataclass
@@ -83,6 +85,7 @@ def _record(level: int, text: str) -> None:
         elif level == logging.WARNING:
             messages.warnings.append(text)
     # Errors become the exception of the build, or a warning if it succeeds all the same.
-    level = logging.DEBUG if level >= logging.ERROR else level
+    if level >= logging.ERROR or _NO_NEWS in text:
+        level = logging.DEBUG
     if LOG.isEnabledFor(level):
         LOG.log(level, "%s", text)
