@@ -61,7 +61,8 @@ class Decoder(nn.Module):
 
 
 def _heads(x: torch.Tensor, num_heads: int, norm: nn.Module) -> torch.Tensor:
-    return norm(x.unflatten(2, (num_heads, HEAD_DIM))).transpose(1, 2)
+    normed: torch.Tensor = norm(x.reshape(*x.shape[:2], num_heads, HEAD_DIM))
+    return normed.transpose(1, 2)
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -77,7 +78,7 @@ class Vision(nn.Module):
         self.q_norm, self.k_norm = nn.LayerNorm(64), nn.LayerNorm(64)
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        q, k, v = (x.unflatten(2, (12, 64)).transpose(1, 2) for x in (query, key, value))
+        q, k, v = (x.reshape(8, 197, 12, 64).transpose(1, 2) for x in (query, key, value))
         output = nn.functional.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
         return output.transpose(1, 2).flatten(2)
 
