@@ -98,6 +98,18 @@ def test_a_language_model_s_attention_runs_at_every_opset(opset: int, dynamic: b
     assert_like_reference(case, run_body(case, opset, presents=True, dynamic=dynamic))
 
 
+@pytest.mark.parametrize("seqlen_past", [0, 1, 111])
+@pytest.mark.parametrize("seqlen", [1, 59, 97, 257])
+@pytest.mark.parametrize("opset", [20, 24])
+def test_a_language_model_s_attention_runs_at_awkward_lengths(
+    opset: int, seqlen: int, seqlen_past: int
+) -> None:
+    case = _qwen3(seqlen, head_dim=80)
+    past = {name: torch.randn(2, 2, seqlen_past, 80) for name in ("past_key", "past_value")}
+    with_past = AttentionCase(case.spec, {**case.inputs, **past})
+    assert_like_reference(with_past, run_body(with_past, opset, presents=True, dynamic=True))
+
+
 def _op_types(function: ir.Function) -> set[str]:
     return {node.op_type for node in function.all_nodes()}
 

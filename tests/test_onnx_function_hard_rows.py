@@ -142,6 +142,11 @@ def test_empty_tensors_give_empty_or_zero_outputs(
     assert (results["output"] == 0).all()
 
 
+def test_an_empty_batch_may_have_an_empty_mask(opset: int) -> None:
+    case = _case(batch_size=0, attn_mask=torch.ones(0, 1, 5, 5, dtype=torch.bool))
+    assert _output(case, opset, dynamic=True).shape == (0, 4, 5, 8)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lengths_are_clamped_to_the_keys_there_are(opset: int, dynamic: bool) -> None:
     lengths = torch.tensor([-3, 0, 2, 99])
