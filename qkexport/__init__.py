@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from qkexport.conversion import ConvertResult, convert
     from qkexport.diagnosis.doctor import DoctorReport, doctor
     from qkexport.engine import BuildOptions, BuildResult, build
+    from qkexport.errors import QkexportError
+    from qkexport.input_options import DynamicDim, InputSpec
     from qkexport.inspection import InspectResult, inspect
     from qkexport.proof.parity import ParityResult, ParitySettings, parity
 
@@ -23,9 +25,12 @@ __all__ = [
     "BuildResult",
     "ConvertResult",
     "DoctorReport",
+    "DynamicDim",
+    "InputSpec",
     "InspectResult",
     "ParityResult",
     "ParitySettings",
+    "QkexportError",
     "__version__",
     "build",
     "convert",
@@ -38,10 +43,13 @@ _HOMES: Final = {
     "BuildOptions": "qkexport.engine",
     "BuildResult": "qkexport.engine",
     "ConvertResult": "qkexport.conversion",
-    "InspectResult": "qkexport.inspection",
     "DoctorReport": "qkexport.diagnosis.doctor",
+    "DynamicDim": "qkexport.input_options",
+    "InputSpec": "qkexport.input_options",
+    "InspectResult": "qkexport.inspection",
     "ParityResult": "qkexport.proof.parity",
     "ParitySettings": "qkexport.proof.parity",
+    "QkexportError": "qkexport.errors",
     "build": "qkexport.engine",
     "convert": "qkexport.conversion",
     "doctor": "qkexport.diagnosis.doctor",

@@ -33,7 +33,7 @@ def convert(
     output: str | Path,
     *,
     inputs: Mapping[str, Tensor | InputSpec] | None = None,
-    dynamic: Iterable[DynamicDim] = (),
+    dynamic: Iterable[DynamicDim | str] = (),
     dtype: str | None = None,
     form: str = "portable",
     runtime: str = "ort",
@@ -49,11 +49,12 @@ def convert(
     does when the check fails or too few attentions are fused (the result is then false).
 
     Args:
-        source: What `load_source` takes: path, factory name, nn.Module or ExportedProgram.
+        source: A path; `package.module:factory`; an nn.Module, alone or in a tuple with args,
+            kwargs and dynamic_shapes as torch.export takes them; or an ExportedProgram.
         output: Path of the .onnx file; weights over 2 GB go to a file beside it.
         inputs: Example inputs of a PyTorch model by parameter name; sizes of the inputs of an
             ONNX model to check it at.
-        dynamic: Axes that may vary.
+        dynamic: Axes that may vary, also as text: `ids:1=seq:1:512`.
         dtype: `float32`, `float16` or `bfloat16`: casts a PyTorch module, in place.
         form: `portable`, `fused` or `native`.
         runtime: `ort` or `tensorrt`; who reads the native or fused form.
@@ -79,11 +80,12 @@ def convert(
 
     path = check_options(output, form, runtime, dtype, opset)
     check_required(require_fused)
+    axes = tuple(DynamicDim.parse(dim) if isinstance(dim, str) else dim for dim in dynamic)
     clock = StageClock()
     with clock.stage("load"):
         loaded = load_source(source, allow_pickle=allow_pickle)
     with clock.stage("trace"):
-        traced = _trace(loaded, inputs or {}, tuple(dynamic), dtype, opset)
+        traced = _trace(loaded, inputs or {}, axes, dtype, opset)
     with clock.stage("match"):
         complete_types(traced.model)
         report = find_attention(traced.model)

@@ -48,7 +48,7 @@ def call_factory(source: str) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any
     except Exception as error:
         message = f"Factory {source} must return a model, got {type(error).__name__}: {error}."
         raise LoadError(message, hint="call the factory in Python to see where.") from error
-    return _check(source, answer)
+    return check_answer(f"Factory {source} must return", answer)
 
 
 def _import(source: str, name: str) -> ModuleType:
@@ -93,17 +93,26 @@ def _is_module(value: object) -> bool:
     return isinstance(value, nn.Module)
 
 
-def _check(source: str, answer: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
+def check_answer(rule: str, answer: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
+    """A module with its inputs as four parts.
+
+    Args:
+        rule: How an error message begins, as in `Factory a:b must return`.
+        answer: A module, or a tuple that starts with one.
+
+    Raises:
+        LoadError: It is something else.
+    """
     parts = answer if isinstance(answer, tuple) else (answer,)
     if not 1 <= len(parts) <= 4 or not _is_module(parts[0]):
         kinds = ", ".join(type(part).__name__ for part in parts)
-        raise LoadError(f"Factory {source} must return a model, got ({kinds}).", note=_ANSWERS)
+        raise LoadError(f"{rule} a model, got ({kinds}).", note=_ANSWERS)
     module, args, kwargs, dynamic_shapes = parts + (None,) * (4 - len(parts))
     args = () if args is None else args
     if not isinstance(args, tuple | list):
         args = (args,)  # a single tensor, as torch.export's callers often pass
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(kwargs, Mapping):
-        message = f"Factory {source} kwargs must be a mapping, got {type(kwargs).__name__}."
+        message = f"{rule} kwargs as a mapping, got {type(kwargs).__name__}."
         raise LoadError(message, note=_ANSWERS)
     return module, tuple(args), dict(kwargs), dynamic_shapes

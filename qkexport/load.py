@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qkexport.errors import LoadError
-from qkexport.factory import call_factory, is_factory_name
+from qkexport.factory import call_factory, check_answer, is_factory_name
 from qkexport.filetype import ACCEPTED, FileKind, identify
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def load_source(source: Any, *, allow_pickle: bool = False) -> Source:
     """Loads a model from a path, a factory name or a live PyTorch object.
 
     Args:
-        source: `.onnx`, `.pt2`, pickled `.pt`/`.pth`, `package.module:factory`, an nn.Module or a
-            torch.export.ExportedProgram.
+        source: `.onnx`, `.pt2`, pickled `.pt`/`.pth`, `package.module:factory`, an nn.Module, a
+            tuple as a factory returns it, or a torch.export.ExportedProgram.
         allow_pickle: Unpickle `.pt`/`.pth` files, and trust `.pt2` files. Both can run any code.
 
     Returns:
@@ -104,6 +104,9 @@ def _wrap_object(source: object) -> TorchSource:
         return _wrap_program(name, source)
     if isinstance(source, nn.Module):
         return _wrap_module(name, source)
+    if isinstance(source, tuple):
+        parts = check_answer("Source must hold", source)
+        return _wrap_module(type(parts[0]).__name__, *parts)
     message = f"Source must be a path, a factory name or a PyTorch model, got {name}."
     raise LoadError(message, note=ACCEPTED)
 

@@ -207,6 +207,15 @@ def test_an_exported_program_and_its_file_convert(tmp_path: Path) -> None:
         ]
 
 
+def test_a_module_comes_with_its_inputs_and_axes_as_text(tmp_path: Path) -> None:
+    source = (MaskedAttention(), (torch.arange(14).reshape(2, 7),))
+    result = qkexport.convert(source, tmp_path / "m.onnx", dynamic=["ids:1=seq:1:64"])
+    assert result
+    assert result.verification is not None
+    lengths = [case.shapes["ids"][1] for case in result.verification.result.cases]
+    assert lengths == [7, 7, 1, 21]
+
+
 def test_a_module_that_calls_the_operator_needs_no_matching(tmp_path: Path) -> None:
     class Direct(nn.Module):
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

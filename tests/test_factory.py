@@ -91,7 +91,7 @@ def test_every_answer_of_a_factory_is_understood(
         ("number", r"must be callable, got int"),
         ("five", r"must return a model, got \(Linear, tuple, dict, NoneType, NoneType\)"),
         ("no_model", r"must return a model, got \(int\)"),
-        ("listed", r"kwargs must be a mapping, got list"),
+        ("listed", r"must return kwargs as a mapping, got list"),
         ("fails", r"must return a model, got RuntimeError: weights are missing"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+import torch
 import untrusted_files as files
 from onnx import TensorProto, helper
 
@@ -229,3 +230,17 @@ def test_a_model_without_a_graph_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(LoadError, match="without a graph"):
         load_source(tmp_path / "m.onnx")
+
+
+def test_a_module_comes_with_its_inputs_in_a_tuple() -> None:
+    x = torch.ones(2, 3)
+    source = load_source((files.Plain(), (x,)))
+    assert isinstance(source, TorchSource)
+    assert source.name == "Plain"
+    assert source.args[0] is x
+
+
+@pytest.mark.parametrize("source", [(), (3,), (files.Plain(), (), {}, None, None)])
+def test_another_tuple_is_refused(source: object) -> None:
+    with pytest.raises(LoadError, match="Source must hold a model, got"):
+        load_source(source)
