@@ -42,7 +42,7 @@ def complete_source(
         UsageError: A name is unknown, a required input is missing, or an axis does not exist.
     """
     if source.program is not None:
-        return _refuse_changes(source, dynamic, dtype)
+        return _refuse_changes(source, inputs, dynamic, dtype)
     parameters = _parameters(source)
     values = _bind(source, parameters)
     _check_names(source, parameters, [*inputs, *(dim.name for dim in dynamic)])
@@ -60,9 +60,9 @@ def complete_source(
 
 
 def _refuse_changes(
-    source: TorchSource, dynamic: Iterable[DynamicDim], dtype: object
+    source: TorchSource, inputs: Mapping[str, object], dynamic: Iterable[DynamicDim], dtype: object
 ) -> TorchSource:
-    for option, value in (("--dynamic", tuple(dynamic)), ("--dtype", dtype)):
+    for option, value in (("--input", inputs), ("--dynamic", tuple(dynamic)), ("--dtype", dtype)):
         if value:
             message = f"{option} must be given when the model is exported, got {source.name}."
             raise UsageError(message, hint="convert the nn.Module, or export the .pt2 again.")

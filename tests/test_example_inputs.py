@@ -164,11 +164,12 @@ def test_dynamic_axes_of_variadic_keywords_are_nested_as_torch_export_wants_them
     assert shapes["named"]["extra"][0].__name__ == "n"
 
 
-@pytest.mark.parametrize("change", ["dynamic", "dtype"])
+@pytest.mark.parametrize("change", ["input", "dynamic", "dtype"])
 def test_an_exported_program_is_not_changed_any_more(change: str) -> None:
     program = torch.export.export(nn.Linear(3, 2), (torch.ones(1, 3),))
     source = TorchSource("m.pt2", program.module(), program=program)
+    inputs = {"input": torch.ones(1, 3)} if change == "input" else {}
     dynamic = [DynamicDim("input", 0, "n")] if change == "dynamic" else []
     dtype = torch.float16 if change == "dtype" else None
     with pytest.raises(UsageError, match=f"--{change} must be given when the model is exported"):
-        complete_source(source, {}, dynamic, dtype)
+        complete_source(source, inputs, dynamic, dtype)

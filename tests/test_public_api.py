@@ -35,7 +35,7 @@ def test_no_submodule_hides_a_public_name() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'konvert'"):
-        _ = qkexport.konvert  # type: ignore[attr-defined]
+        _ = qkexport.konvert
 
 
 def test_importing_the_package_imports_the_standard_library_alone() -> None:
