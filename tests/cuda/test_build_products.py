@@ -87,9 +87,7 @@ def test_real_binary_matches_the_oracle_under_another_cuda_runtime(nvcc: str, va
         pytest.skip(f"{CUDART_VARIABLE} names no folder with a libcudart")
     build = BUILD / "cuda_shared_runtime"
     options = ("-DQKEXPORT_CUDART_SHARED=ON", "-DQKEXPORT_BUILD_GPU_TESTS=ON")
-    run_command(
-        "cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options
-    )
+    run_command("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options)
     run_command("cmake", "--build", build, "-j", "2", "--target", "run_cuda_cases_gpu")
     program = build / "gpu" / "run_cuda_cases_gpu"
     output = run_command(program, "2", "0", "257", LD_LIBRARY_PATH=folder, **VARIANTS[variant])
