@@ -1,33 +1,20 @@
-// One QKNormAttention node on ONNX Runtime's CPU provider.
+// What computes a QKNormAttention node; each library has one implementation.
 #pragma once
 
 #include <onnxruntime_c_api.h>
 
-#include <string>
-
-#include "qkexport/cpu/attention_cpu.h"
-#include "qkexport/op/fill_params.h"
-#include "qkexport/op/signature.h"
+#include <memory>
 
 namespace qkexport::ort {
 
-// Immutable once made, so any number of threads may compute at once.
+// Any number of threads may compute at once.
 class AttentionKernel {
  public:
-  // Throws Refusal where the node breaks the contract.
-  explicit AttentionKernel(const OrtKernelInfo* info);
-
-  void compute(OrtKernelContext* context) const;
-
- private:
-  op::Signature read_inputs(OrtKernelContext* context, op::InputPointers& data) const;
-  op::OutputPointers make_outputs(OrtKernelContext* context, const op::Signature& signature) const;
-
-  std::string node_name_;
-  op::InputPositions positions_;
-  op::Signature signature_;  // as far as it was known when the session was made
-  const cpu::KernelTable* kernels_;
-  int64_t workers_;
+  virtual ~AttentionKernel() = default;
+  virtual void compute(OrtKernelContext* context) const = 0;
 };
+
+// Throws Refusal where the node breaks the contract.
+std::unique_ptr<AttentionKernel> make_attention_kernel(const OrtKernelInfo* info);
 
 }  // namespace qkexport::ort

@@ -34,7 +34,7 @@ OrtCustomOpInputOutputCharacteristic output_presence(const OrtCustomOp*, size_t 
 
 OrtStatusPtr create_kernel(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info,
                            void** kernel) {
-  return guarded([&] { *kernel = new AttentionKernel(info); });
+  return guarded([&] { *kernel = make_attention_kernel(info).release(); });
 }
 
 OrtStatusPtr compute(void* kernel, OrtKernelContext* context) {

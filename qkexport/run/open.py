@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from qkexport.errors import BackendUnavailableError, UsageError
+from qkexport.errors import UsageError
 from qkexport.run.ort_runner import CUSTOM, STOCK, OrtRunner
 from qkexport.run.program import Program
 from qkexport.run.runner import Runner
@@ -14,9 +14,6 @@ from qkexport.run.torch_runner import TORCH, TorchRunner
 BACKENDS: Final = (TORCH, CUSTOM, STOCK, "plugin", "tensorrt", "tensorrt-rtx")
 ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin")
 ENGINE_BACKENDS: Final = ("tensorrt", "tensorrt-rtx")
-_ABSENT: Final = {
-    "plugin": "the plugin host is not part of this build",
-}
 
 
 def backends_for(source: Program | Path) -> tuple[str, ...]:
@@ -48,10 +45,10 @@ def open_runner(source: Program | Path, backend: str) -> Runner:
         raise UsageError(message, note=f"{name} runs on {', '.join(accepted)}.")
     if isinstance(source, Program):
         return TorchRunner(source)
-    if backend in _ABSENT:
-        raise BackendUnavailableError(
-            f"Backend {backend} is not available here, got no runner.", note=f"{_ABSENT[backend]}."
-        )
+    if backend == "plugin":
+        from qkexport.run.plugin_model import PluginModelRunner
+
+        return PluginModelRunner(source)
     if backend in ENGINE_BACKENDS:
         from qkexport.run.tensorrt import TrtRunner
 

@@ -30,16 +30,19 @@ class OrtRunner:
     Args:
         path: The model; external data is found beside it.
         backend: `ort-stock` runs the file as it is, `ort` registers qkexport's operator library.
+        options: Options of the session; default: those of the backend.
 
     Raises:
         BackendUnavailableError: ONNX Runtime or the library is not there.
         UnsupportedModelError: ONNX Runtime refuses the model.
     """
 
-    def __init__(self, path: Path, backend: str = STOCK) -> None:
+    def __init__(
+        self, path: Path, backend: str = STOCK, options: ort.SessionOptions | None = None
+    ) -> None:
         self.backend = backend
         self.notes: tuple[str, ...] = ()
-        options = session_options(backend)
+        options = options or session_options(backend)
         with tempfile.TemporaryDirectory(prefix="qkexport-") as folder:
             model = _emulated(path)
             if model is not None:
