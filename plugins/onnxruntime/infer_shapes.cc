@@ -1,5 +1,7 @@
 #include "infer_shapes.h"
 
+#include <algorithm>
+
 #include "attribute_readers.h"
 #include "ort_api.h"
 #include "qkexport/op/check_signature.h"
@@ -45,6 +47,8 @@ void infer_shapes(OrtShapeInferContext* context) {
   }
   const auto shapes = op::output_shapes(signature);
   for (size_t i = 0; i < shapes.size(); ++i) {
+    // The runtime would take the mark of an unknown size for a size.
+    if (std::count(shapes[i].begin(), shapes[i].end(), op::kUnknown) != 0) continue;
     set_output(context, i, signature.inputs[op::kQuery], shapes[i]);
   }
 }

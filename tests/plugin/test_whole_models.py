@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 import pytest
 import torch
@@ -83,13 +84,12 @@ def test_a_changed_attribute_reaches_the_plugin(tmp_path: Path) -> None:
 
 
 def test_a_model_without_attention_on_the_plugin_proves_nothing(tmp_path: Path) -> None:
-    x = ir.Input("x", ir.TensorShape([2]), ir.TensorType(ir.DataType.FLOAT))
-    node = ir.Node("", "Relu", [x], num_outputs=1)
-    node.outputs[0].name = "y"
-    node.outputs[0].dtype, node.outputs[0].shape = ir.DataType.FLOAT, ir.TensorShape([2])
-    graph = ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 24}, name="relu")
+    described = onnx.helper.make_tensor_value_info
+    x, y = (described(name, onnx.TensorProto.FLOAT, [2]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    opsets = [onnx.helper.make_opsetid("", 24)]
     path = tmp_path / "relu.onnx"
-    ir.save(ir.Model(graph, ir_version=10), path)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     with (
         open_runner(path, "plugin") as runner,
         pytest.raises(UnsupportedModelError, match="attentions that run on the plugin"),
