@@ -39,6 +39,11 @@ _REMEDIES: Final = (
         "qkexport convert --form native --runtime tensorrt lowers other attention to primitives.",
     ),
     _remedy(
+        r"for Turing \(SM75\)",
+        "on Turing (sm_75) TensorRT-RTX multiplies no float32 matrices.",
+        "convert with --dtype float16, or leave sm_75 out of the targets.",
+    ),
+    _remedy(
         r"no tactics to implement|workspace memory|within workspace limit",
         "no kernel fits into the workspace.",
         "give a larger --workspace, or leave it out.",

@@ -11,7 +11,7 @@ from qkexport.manifest import FileRecord, Manifest, TensorRecord
 
 X = TensorRecord("x", "float16", (-1, -1, 32))
 Y = TensorRecord("y", "float16", (-1, -1, 32))
-PROFILE = {"x": ((1, 1, 32), (4, 59, 32), (8, 97, 32))}
+PROFILE: dict[str, tuple[tuple[int, ...], ...]] = {"x": ((1, 1, 32), (4, 59, 32), (8, 97, 32))}
 
 MANIFEST = Manifest(
     engine=FileRecord("m.engine", "0" * 64),

@@ -99,6 +99,13 @@ def test_every_target_alone_and_all_together(tmp_path: Path) -> None:
         assert next(check for check in one.checks if check.name == "header").passed
 
 
+def test_float32_on_turing_is_explained(tmp_path: Path) -> None:
+    model = save_fused(tmp_path / "model.onnx", dtype="float32")
+    with pytest.raises(BuildError, match="Turing") as caught:
+        qkexport.build(model, tmp_path / "m.engine", options=BuildOptions(targets=("sm_75",)))
+    assert "convert with --dtype float16" in str(caught.value)
+
+
 def test_without_a_target_the_engine_runs_on_ampere_and_later(tmp_path: Path) -> None:
     model = save_fused(tmp_path / "model.onnx")
     result = qkexport.build(model, tmp_path / "model.engine")

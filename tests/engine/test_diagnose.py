@@ -28,6 +28,7 @@ from qkexport.errors import BuildError
         ("Unable to load library: libnvinfer_lean.so.10", "lean runtime"),
         ("Failed to open file: weights.bin", "copy the data file"),
         ("std::bad_alloc", "more memory"),
+        ("Cannot compile operation 'm' for Turing (SM75): FP32 GEMM", "--dtype float16"),
         ("x: for dimension number 1 in profile 0 does not match", "--shape NAME=MIN,OPT,MAX"),
         ("an error that nobody knows", "-vv shows TensorRT's log"),
     ],
