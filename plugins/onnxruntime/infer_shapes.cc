@@ -1,6 +1,8 @@
 #include "infer_shapes.h"
 
-#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
 
 #include "attribute_readers.h"
 #include "ort_api.h"
@@ -17,6 +19,17 @@ op::TensorType inferred_type(const OrtShapeInferContext* context, size_t positio
   return info == nullptr ? op::TensorType{} : tensor_type(info, false);
 }
 
+// Names for the sizes of a shape: none where it is known, else one that nothing else has. Without
+// a name the runtime would take the mark of an unknown size for a size.
+std::vector<std::string> size_names(const op::Shape& shape) {
+  static std::atomic<int64_t> count = 0;
+  std::vector<std::string> names;
+  for (const int64_t size : shape) {
+    names.push_back(size == op::kUnknown ? "qkexport_size_" + std::to_string(count++) : "");
+  }
+  return names;
+}
+
 void set_output(OrtShapeInferContext* context, size_t index, const op::TensorType& query,
                 const op::Shape& shape) {
   OrtTensorTypeAndShapeInfo* raw = nullptr;
@@ -24,6 +37,10 @@ void set_output(OrtShapeInferContext* context, size_t index, const op::TensorTyp
   const ShapeInfo info(raw);
   check(api().SetTensorElementType(raw, onnx_type(query.type)));
   check(api().SetDimensions(raw, shape.data(), shape.size()));
+  const std::vector<std::string> names = size_names(shape);
+  std::vector<const char*> pointers;
+  for (const std::string& name : names) pointers.push_back(name.c_str());
+  check(api().SetSymbolicDimensions(raw, pointers.data(), pointers.size()));
   check(api().ShapeInferContext_SetOutputTypeShape(context, index, raw));
 }
 
@@ -47,8 +64,6 @@ void infer_shapes(OrtShapeInferContext* context) {
   }
   const auto shapes = op::output_shapes(signature);
   for (size_t i = 0; i < shapes.size(); ++i) {
-    // The runtime would take the mark of an unknown size for a size.
-    if (std::count(shapes[i].begin(), shapes[i].end(), op::kUnknown) != 0) continue;
     set_output(context, i, signature.inputs[op::kQuery], shapes[i]);
   }
 }
