@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_builds import BUILD, ROOT, nvcc, run_command
 
-from tests.cuda.conftest import BUILD, ROOT, run_command
+__all__ = ["nvcc"]  # a fixture
 
 CUDA = ROOT / "plugins" / "cuda"
 CUDART_VARIABLE = "QKEXPORT_CUDART_DIR"

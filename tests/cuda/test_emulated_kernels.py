@@ -9,12 +9,15 @@ import ctypes
 
 import pytest
 import torch
+from attention_cases import ALL_OUTPUTS, AttentionCase, attention_cases
+from cuda_builds import emulated_library
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qkexport.native_params import AttentionParams, fill_params
 from qkexport.reference import reference_attention, signature_of
-from tests.attention_cases import ALL_OUTPUTS, AttentionCase, attention_cases
+
+__all__ = ["emulated_library"]  # a fixture
 
 # Half a unit in the last place, and how often it may enter: queries, keys, weights and output are
 # rounded once each, and scores of normalized vectors multiply the first two.
