@@ -21,6 +21,7 @@ from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
 from qkexport.match.rotary import Rotation
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
+from qkexport.match.tokens import compares_channels
 from qkexport.match.types import RecipeType, recipe_types
 from qkexport.match.values import ValueSide, value_side
 from qkexport.signature import INPUT_NAMES, OUTPUT_NAMES, AttentionSignature
@@ -72,6 +73,10 @@ def _sides(facts: Facts, trails: Trails) -> tuple[Side, Side]:
             raise NotProvenError("only the keys are normalized", trails.query.end.value.producer())
         raise NoNormError(trails)
     query = normalized_side(facts, trails.query)
+    for stream in query.streams:
+        if compares_channels(facts, stream.raw[0]):
+            node = stream.raw[0].value.producer()
+            raise NotProvenError("it attends over channels, what is normalized are tokens", node)
     if not trails.key.has_norm:
         return query, plain_side(trails.key)
     key = normalized_side(facts, trails.key)

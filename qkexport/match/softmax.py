@@ -161,6 +161,8 @@ def _softmax_input(facts: Facts, view: View | None, softmax: ir.Node) -> View | 
             _check_axis(facts, view, softmax)
             source = softmax.inputs[0]
             return None if source is None else View(source, view.layout)
+        if is_op(node, "Slice"):
+            raise NotProvenError("columns of the probabilities are cut off (attention sink)", node)
         move = step_back(facts, view)
         if is_op(node, "Where") and node is not None:
             view = _unguarded(facts, view, node)

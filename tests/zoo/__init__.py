@@ -1,0 +1,14 @@
+"""Tiny random-weight models of the families people use, with what must be found in each."""
+
+from __future__ import annotations
+
+from zoo import language, layers, papers, streams, vision
+from zoo.family import Family
+
+FAMILIES: tuple[Family, ...] = (
+    *language.FAMILIES,
+    *layers.FAMILIES,
+    *vision.FAMILIES,
+    *streams.FAMILIES,
+    *papers.FAMILIES,
+)

@@ -181,6 +181,8 @@ class Channels:
 
     def _concat(self, node: ir.Node, view: View) -> Cells:
         place = integer(node, "axis", 0) % view.rank
+        if set(labels(view.layout[place])) != {CHANNEL}:
+            raise NotLinearError
         parts = []
         for value in node.inputs:
             sizes = None if value is None else self._facts.sizes(value)

@@ -72,15 +72,13 @@ def joined_rotation(facts: Facts, parts: Sequence[RowPart]) -> Rotation | None:
 
 def _identity(facts: Facts, tokens: View, like: r.Recipe, unit: float) -> r.Recipe | None:
     """A cache of angle zero for these tokens, as wide as another."""
+    rows = extent(tokens.layout, ROW).known
+    if rows is not None:
+        return with_rows(facts, like, r.integers([rows]), unit)
     places = axes_with(tokens.layout, ROW)
     if len(places) != 1 or len(tokens.layout[places[0]]) != 1:
         return None
-    rows = extent(tokens.layout, ROW).known
-    length: r.Recipe = (
-        r.integers([rows])
-        if rows is not None
-        else r.shape_of(r.Source(tokens.value), places[0], places[0] + 1)
-    )
+    length = r.shape_of(r.Source(tokens.value), places[0], places[0] + 1)
     return with_rows(facts, like, length, unit)
 
 
@@ -100,7 +98,7 @@ def _concatenated(
         part = _row_part(
             facts, View(value, _own_rows(facts, view.layout, place, value)), find_rotation
         )
-        piece = _piece(facts, part.source)
+        piece = _piece(facts, part.source, place)
         if piece is None:
             return None
         parts.append(part)
@@ -142,24 +140,25 @@ class _Piece:
     end: object
 
 
-def _piece(facts: Facts, view: View) -> _Piece | None:
+def _piece(facts: Facts, view: View, place: int) -> _Piece | None:
+    """What a view is a piece of; `place` is the axis of tokens where there is only one token."""
+    place = next(iter(axes_with(view.layout, ROW)), place)
     node = producer(view.value, "Slice", "Split")
     if node is None or node.inputs[0] is None:
         return None
     if node.op_type == "Split":
-        return _split_piece(facts, view, node)
+        return _split_piece(view, node, place)
     axes = facts.constants.integers(data_input(node, 3))
     steps = data_input(node, 4)
-    if axes is None or len(axes) != 1 or axes_with(view.layout, ROW) != (axes[0] % view.rank,):
+    if axes is None or len(axes) != 1 or axes[0] % view.rank != place:
         return None
     if steps is not None and facts.constants.integers(steps) != (1,):
         return None
     return _Piece(node.inputs[0], _bound(facts, node.inputs[1]), _bound(facts, node.inputs[2]))
 
 
-def _split_piece(facts: Facts, view: View, node: ir.Node) -> _Piece | None:
-    place = integer(node, "axis", 0) % view.rank
-    if axes_with(view.layout, ROW) != (place,) or node.inputs[0] is None:
+def _split_piece(view: View, node: ir.Node, place: int) -> _Piece | None:
+    if integer(node, "axis", 0) % view.rank != place or node.inputs[0] is None:
         return None
     index = node.outputs.index(view.value)
     last = index == len(node.outputs) - 1
@@ -210,7 +209,7 @@ def _scattered(
     if where.tolist() != list(range(start, stop)):
         return None
     part = _row_part(facts, View(updates, _own_rows(facts, view.layout, 0, updates)), find_rotation)
-    piece = _piece(facts, part.source)
+    piece = _piece(facts, part.source, 0)
     before = View(data, view.layout)
     if part.rotation is None or piece is None or not _is_view_of(facts, before, piece.source):
         return None
