@@ -71,6 +71,10 @@ inline void load_query_row(const RowTile& t, const RowTransform& transform, int6
   const int64_t pair_row = t.first_row + tile_row;
   const int64_t head = t.pair.head * t.plan->group_size + pair_row / p.seqlen_q;
   const int64_t token = pair_row % p.seqlen_q;
+  if (token + kRowsAhead < p.seqlen_q) {
+    prefetch_row(row_address(p.query, p.dtype, t.pair.batch, head, token + kRowsAhead),
+                 p.head_dim * element_size(p.dtype));
+  }
   load_row(row_address(p.query, p.dtype, t.pair.batch, head, token), p.dtype, 0, p.head_dim, dst);
   transform_row(transform, t.pair.batch, head, token, dst, t.scratch.transform);
   const float factor = score_factor(p, t.rules, t.pair.batch, head, token);

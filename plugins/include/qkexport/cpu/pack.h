@@ -37,6 +37,10 @@ class RowReader {
     }
     const int64_t step = row - run_.begin;
     const char* address = run_.first + step * run_.row_stride * element_size(p_.dtype);
+    const int64_t size = element_size(p_.dtype);
+    if (row + kRowsAhead < run_.end) {
+      prefetch_row(address + kRowsAhead * run_.row_stride * size, width_ * size);
+    }
     load_row(address, p_.dtype, 0, width_, dst);
     if (run_.new_token >= 0 && transform != nullptr) {
       transform_row(*transform, pair_.batch, pair_.head, run_.new_token + step, dst,

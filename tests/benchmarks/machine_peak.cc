@@ -1,0 +1,74 @@
+// Prints what this machine can do on N threads: float32 multiply-adds in GF/s and reads in GB/s.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kChains = 12;
+constexpr int kWidth = 16;
+typedef float Vec __attribute__((vector_size(kWidth * sizeof(float))));
+
+double seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Enough independent chains to hide the latency of a multiply-add.
+float multiply_add(long steps) {
+  // Chains that started alike would be computed once.
+  Vec x0 = {}, x1 = x0 + 1, x2 = x0 + 2, x3 = x0 + 3, x4 = x0 + 4, x5 = x0 + 5;
+  Vec x6 = x0 + 6, x7 = x0 + 7, x8 = x0 + 8, x9 = x0 + 9, x10 = x0 + 10, x11 = x0 + 11;
+  const Vec m = Vec{} + 0.999f, a = Vec{} + 0.001f;
+  for (long i = 0; i < steps; ++i) {
+    x0 = x0 * m + a, x1 = x1 * m + a, x2 = x2 * m + a, x3 = x3 * m + a;
+    x4 = x4 * m + a, x5 = x5 * m + a, x6 = x6 * m + a, x7 = x7 * m + a;
+    x8 = x8 * m + a, x9 = x9 * m + a, x10 = x10 * m + a, x11 = x11 * m + a;
+  }
+  const Vec sum = x0 + x1 + x2 + x3 + x4 + x5 + x6 + x7 + x8 + x9 + x10 + x11;
+  return sum[0];
+}
+
+float read_all(const std::vector<float>& data) {
+  Vec sums[8] = {};
+  const Vec* vectors = reinterpret_cast<const Vec*>(data.data());
+  const size_t count = data.size() / kWidth / 8 * 8;
+  for (size_t i = 0; i < count; i += 8) {
+    for (size_t j = 0; j < 8; ++j) sums[j] += vectors[i + j];
+  }
+  float total = 0.0f;
+  for (const Vec& sum : sums) total += sum[0];
+  return total;
+}
+
+double on_threads(int threads, const std::function<void(int)>& work) {
+  return seconds([&] {
+    std::vector<std::thread> running;
+    for (int i = 0; i < threads; ++i) running.emplace_back(work, i);
+    for (std::thread& thread : running) thread.join();
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  constexpr long kSteps = 10000000;
+  std::vector<std::vector<float>> data(static_cast<size_t>(threads),
+                                       std::vector<float>(size_t{32} << 20, 1.0f));
+  volatile float sink = 0.0f;
+  double flops = 0.0, bytes = 0.0;
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    const double compute = on_threads(threads, [&](int) { sink = multiply_add(kSteps); });
+    const double read = on_threads(threads, [&](int i) { sink = read_all(data[i]); });
+    const double f = 2.0 * kChains * kWidth * kSteps * threads / compute / 1e9;
+    const double b = sizeof(float) * double(data[0].size()) * threads / read / 1e9;
+    flops = f > flops ? f : flops;
+    bytes = b > bytes ? b : bytes;
+  }
+  std::printf("%.1f %.1f\n", flops, bytes);
+}
