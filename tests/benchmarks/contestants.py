@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import onnx
 import onnxruntime as ort
@@ -162,9 +162,8 @@ def ours(problem: Problem, threads: int) -> Run | None:
     feeds = problem.inputs()
     outputs = ["output", *SHARED_CACHE] if problem.cache_rows else ["output"]
     roles = {"input_roles": ",".join(feeds), "output_roles": ",".join(outputs)}
-    node = helper.make_node(
-        OP_TYPE, list(feeds), outputs, domain=OP_DOMAIN, **problem.spec.to_attributes(**roles)
-    )
+    attributes: dict[str, Any] = dict(problem.spec.to_attributes(**roles))
+    node = helper.make_node(OP_TYPE, list(feeds), outputs, domain=OP_DOMAIN, **attributes)
     session = _session([node], feeds, outputs, threads, dtype=problem.dtype, fused=True)
     return _bound(session, feeds, SHARED_CACHE)
 
@@ -288,7 +287,8 @@ def pytorch(problem: Problem, threads: int) -> Run | None:
         mask = mask.to(problem.dtype)
 
     def heads(name: str) -> torch.Tensor:
-        return feeds[name].unflatten(-1, (-1, problem.head_dim)).transpose(1, 2)
+        x = feeds[name]
+        return x.reshape(*x.shape[:2], -1, problem.head_dim).transpose(1, 2)
 
     def normal(name: str, side: str) -> torch.Tensor:
         if problem.window:
