@@ -94,6 +94,8 @@ class Interpreter:
         return result
 
     def _run_node(self, node: ir.Node, scope: _Scope) -> Sequence[torch.Tensor | None]:
+        if self._exact and node.op_type == "Gather" and node.domain == "":
+            return self._look_up(node, scope)
         given = [None if value is None else scope.read(value) for value in node.inputs]
         function = self._model.functions.get(node.op_identifier())
         if node.domain == OP_DOMAIN and node.op_type == OP_TYPE:
@@ -111,6 +113,16 @@ class Interpreter:
             return [None if x is None else self._widened(x) for x in results]
         result = evaluate(self._call(node), *given)
         return (result,) if isinstance(result, torch.Tensor) else result
+
+    def _look_up(self, node: ir.Node, scope: _Scope) -> Sequence[torch.Tensor | None]:
+        """Widens the rows that are read, not the table."""
+        table, indices = node.inputs
+        assert table is not None
+        assert indices is not None
+        rows = scope.read(table, widen=False)
+        picked = OPERATORS["Gather"](self._call(node), rows, scope.read(indices))
+        assert isinstance(picked, torch.Tensor)
+        return (self._widened(picked),)
 
     def _call(self, node: ir.Node) -> Call:
         return Call(node, self._opsets.get(node.domain, 1), self._exact)
@@ -162,7 +174,7 @@ class _Scope:
     def bind(self, value: Any, tensor: torch.Tensor) -> None:
         self.values[value] = tensor
 
-    def read(self, value: ir.Value) -> torch.Tensor:
+    def read(self, value: ir.Value, *, widen: bool = True) -> torch.Tensor:
         tensor = self.values.get(value)
         if tensor is not None:
             return tensor
@@ -170,7 +182,7 @@ class _Scope:
             message = f"Value {value.name} must have been computed, got none."
             raise UnsupportedModelError(message)
         weight = to_torch(value.const_value)
-        return weight.to(EXACT) if self._exact and weight.dtype in _NARROW else weight
+        return weight.to(EXACT) if self._exact and widen and weight.dtype in _NARROW else weight
 
     def release(self, node: ir.Node) -> None:
         """Drops what this node was the last to use, and what nobody uses."""

@@ -71,6 +71,8 @@ class _Interpreter(torch.fx.Interpreter):
     def fetch_args_kwargs_from_env(self, n: torch.fx.Node) -> tuple[Any, Any]:
         """Widens weights where they are used, so that one layer's are wide at a time."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
+        if n.target is torch.ops.aten.embedding.default:
+            return args, kwargs  # the rows are widened when they have been looked up
         return pytree.tree_map(self._widened, args), pytree.tree_map(self._widened, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -80,6 +80,8 @@ def run_candidate(
     settings: ParitySettings,
     seconds: dict[str, float],
     spool: Spool | None = None,
+    *,
+    stop: bool = False,
 ) -> CandidateResult:
     """Runs a candidate through the cases; whatever goes wrong with it is its result.
 
@@ -90,6 +92,7 @@ def run_candidate(
         settings: How it is judged.
         seconds: Time spent is added under `candidates` and `compare`.
         spool: Where its outputs are kept for the comparison of candidates; None keeps none.
+        stop: Stop at the first case that fails.
     """
     known = CandidateResult(candidate.name, candidate.backend)
     try:
@@ -101,7 +104,7 @@ def run_candidate(
     try:
         pairing = pair(reference, runner, settings.declared)
         judge = _Judge(reference, candidate.name, runner, pairing, settings, seconds, spool)
-        results = tuple(judge.run(case) for case in cases(judge.input_rounding))
+        results = judge.run_all(cases(judge.input_rounding), stop=stop)
     except QkexportError as error:
         return dataclasses.replace(known, reason=str(error))
     finally:
@@ -140,6 +143,14 @@ class _Judge:
             if dtype.is_floating_point and dtype != info.dtype:
                 return dtype
         return None
+
+    def run_all(self, cases: Iterable[Prepared], *, stop: bool) -> tuple[CaseResult, ...]:
+        results = []
+        for case in cases:
+            results.append(self.run(case))
+            if stop and not results[-1]:
+                break
+        return tuple(results)
 
     def run(self, case: Prepared) -> CaseResult:
         _LOG.info("parity: %s on %s, %s", self.name, self.runner.backend, case.label)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from qkexport.errors import QkexportError, UsageError
-from qkexport.example_inputs import complete_source
-from qkexport.load import TorchSource, load_source
+from qkexport.errors import UsageError
 from qkexport.proof.candidate import Candidate, ParitySettings
-from qkexport.proof.candidate_axes import open_axes
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.environment import environment
+from qkexport.proof.open import open_source
 from qkexport.proof.reference import Reference, open_reference
 from qkexport.proof.results import ParityResult
 from qkexport.proof.session import Run
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from qkexport.input_options import DynamicDim, InputSpec
 
 __all__ = ["ParityResult", "ParitySettings", "parity"]
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 def parity(
@@ -72,7 +67,8 @@ def parity(
         UnsupportedModelError: The reference cannot be traced or evaluated.
     """
     wanted = _check_options(candidates, backends, require, suite)
-    opened = _open(reference, inputs or {}, dynamic, Path(candidates[0]), allow_pickle)
+    paths = [Path(path) for path in candidates]
+    opened = open_reference(open_source(reference, inputs or {}, dynamic, paths, allow_pickle))
     given = _given(opened, inputs or {})
     chosen = Suite(suite or Suite.QUICK)
     cases: list[Case | Mapping[str, torch.Tensor]] = []
@@ -82,9 +78,9 @@ def parity(
         cases += suite_cases(opened, chosen, seed)
     run = Run(opened, cases, settings or ParitySettings())
     judged = [
-        Candidate.of_file(Path(path), backend)
-        for path in candidates
-        for backend in wanted or default_backends(Path(path))
+        Candidate.of_file(path, backend)
+        for path in paths
+        for backend in wanted or default_backends(path)
     ]
     with run:
         results = [run.candidate(candidate, keep=len(judged) > 1) for candidate in judged]
@@ -129,31 +125,6 @@ def _check_options(
                 message = f"Backend {backend} must be able to run its source, got {path.name}."
                 raise UsageError(message, note=f"{path.name} runs on {accepted}.")
     return tuple(wanted)
-
-
-def _open(
-    reference: Any,
-    inputs: Mapping[str, torch.Tensor | InputSpec],
-    dynamic: Sequence[DynamicDim],
-    candidate: Path,
-    allow_pickle: bool,
-) -> Reference:
-    source = load_source(reference, allow_pickle=allow_pickle)
-    if not isinstance(source, TorchSource) or source.program is not None:
-        if dynamic:
-            message = f"--dynamic must go with an nn.Module, got {source.name}."
-            raise UsageError(message, hint="an exported model has its axes built in.")
-        return open_reference(source)
-    if source.args or source.kwargs:
-        # its own examples trace it; given values are cases, and may have sizes unfit for tracing
-        inputs = {name: x for name, x in inputs.items() if not isinstance(x, torch.Tensor)}
-    if dynamic or source.dynamic_shapes is not None:
-        return open_reference(complete_source(source, inputs, dynamic))
-    try:
-        return open_reference(complete_source(source, inputs, open_axes(candidate)))
-    except QkexportError as error:
-        _LOG.info("the reference keeps its example's sizes: %s", error.message)
-        return open_reference(complete_source(source, inputs))
 
 
 def _given(

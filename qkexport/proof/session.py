@@ -46,16 +46,27 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._spool.close()
 
-    def candidate(self, candidate: Candidate, *, keep: bool) -> CandidateResult:
-        """Runs one candidate; `keep` keeps answers and outputs on disk for the next."""
+    def candidate(self, candidate: Candidate, *, keep: bool, stop: bool = False) -> CandidateResult:
+        """Runs one candidate.
+
+        Args:
+            candidate: What is judged.
+            keep: Keep answers and outputs on disk for the next candidate.
+            stop: Stop at the first case that fails, and keep no outputs.
+        """
         return run_candidate(
             self.reference,
             candidate,
             self._prepared(keep=keep),
             self._settings,
             self.seconds,
-            self._spool if keep else None,
+            self._spool if keep and not stop else None,
+            stop=stop,
         )
+
+    def prepared(self) -> Iterator[Prepared]:
+        """The cases again, from disk where they were kept."""
+        return self._prepared(keep=True)(None)
 
     def _prepared(self, *, keep: bool) -> Cases:
         def cases(rounded_to: torch.dtype | None) -> Iterator[Prepared]:
