@@ -44,6 +44,14 @@ def test_known_shapes_stay() -> None:
     assert norm.shape is not None
 
 
+def test_a_known_half_stays_when_the_other_half_is_inferred() -> None:
+    model, (product, _, _) = _model()
+    product.shape = ir.Shape(["m", 97])
+    complete_types(model)
+    assert product.dtype is ir.DataType.FLOAT
+    assert str(product.shape) == "[m,97]"
+
+
 def test_weights_are_where_they_were_afterwards() -> None:
     model, _ = _model()
     before = model.graph.initializers["w"].const_value

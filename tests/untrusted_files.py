@@ -110,7 +110,7 @@ def hostile_guard(marker: Path) -> Edit:
 
 def hostile_tree(marker: Path) -> Edit:
     def change(program: dict[str, Any]) -> None:
-        context = json.dumps(json.dumps([{"__enum__": True, "fqn": "this:x", "name": "y"}]))
+        context = json.dumps(json.dumps([{"__enum__": True, "fqn": "this", "name": "y"}]))
         signature = program["graph_module"]["module_call_graph"][0]["signature"]
         signature["in_spec"] = signature["in_spec"].replace('"null"', context)
 
