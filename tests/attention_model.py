@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import onnx_ir as ir
@@ -129,60 +130,57 @@ def assert_like_reference(
 ) -> None:
     """Holds results to the float64 reference with the package's tolerance rule.
 
-    PyTorch's error is that of the reference in float32, rounding to T where the contract does.
+    PyTorch's error is that of the reference in float32, rounding to T where the contract does. What
+    exceeds the rule is judged once more with the effect of rounding noise on this very case.
 
     Args:
         case: What was computed.
         results: Outputs by name.
-        rounds_inside: The computation rounds its intermediates to T, as products in T do.
+        rounds_inside: The computation rounds its intermediates to T, as products in T do, and not
+            to float32.
     """
     names = tuple(results)
     oracle = reference_attention(case.spec, case.inputs, outputs=names)
     rounded = reference_attention(
         case.spec, case.inputs, outputs=names, compute_dtype=torch.float32
     )
-    terms = case.inputs["query"].shape[-1] + oracle["output"].shape[-2]
+    tolerance = Tolerance(case.inputs["query"].shape[-1] + oracle["output"].shape[-2])
+    inside = case.inputs["query"].dtype if rounds_inside else torch.float32
     for name, result in results.items():
         assert result.dtype == case.inputs["query"].dtype, name
         assert result.shape == oracle[name].shape, name
-        noise = _noise(case, name, names, oracle[name]) if rounds_inside else None
-        _assert_close(name, result, oracle[name], rounded[name], Tolerance(terms), noise)
+        assert torch.equal(result.isnan(), oracle[name].isnan()), name
+        if not result.numel():
+            continue
+        errors = _errors(result, oracle[name], rounded[name])
+        if errors.candidate > allowed_errors(errors, tolerance, result.dtype):
+            noise = _noise(case, name, names, torch.finfo(inside).eps)
+            errors = dataclasses.replace(errors, noise=noise)
+        (allowed,) = allowed_errors(errors, tolerance, result.dtype)
+        assert errors.candidate <= allowed, f"{name} errs by {errors}, allowed {allowed:.3g}"
 
 
-def _assert_close(
-    name: str,
-    result: torch.Tensor,
-    oracle: torch.Tensor,
-    rounded: torch.Tensor,
-    tolerance: Tolerance,
-    noise: torch.Tensor | None,
-) -> None:
-    if not result.numel():
-        return
-    assert torch.equal(result.isnan(), oracle.isnan()), name
+def _errors(result: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor) -> RowErrors:
+    """The whole tensor as one row."""
     error, baseline = (
         (x.double() - oracle).abs().nan_to_num(0.0).amax() for x in (result, rounded)
     )
-    magnitude = oracle.abs().nan_to_num(0.0).amax()
-    rows = RowErrors(error[None], baseline[None], magnitude[None], noise)
-    (allowed,) = allowed_errors(rows, tolerance, result.dtype)
-    assert error <= allowed, f"{name} errs by {error:.3g}, allowed {allowed:.3g}"
+    return RowErrors(error[None], baseline[None], oracle.abs().nan_to_num(0.0).amax()[None])
 
 
-def _noise(
-    case: AttentionCase, name: str, names: tuple[str, ...], oracle: torch.Tensor
-) -> torch.Tensor:
-    """Largest root mean square effect of half an ulp on each element of the projections, [1]."""
-    ulp = torch.finfo(case.inputs["query"].dtype).eps
-    squares = torch.zeros(oracle.shape, dtype=torch.float64)
+def _noise(case: AttentionCase, name: str, names: tuple[str, ...], ulp: float) -> torch.Tensor:
+    """Largest root mean square effect of half an ulp on each element of the inputs, [1]."""
+    exact = {k: x.double() if x.is_floating_point() else x for k, x in case.inputs.items()}
+    if "head_scale" in exact:
+        exact["head_scale"] = case.inputs["head_scale"]
+    oracle = reference_attention(case.spec, exact, outputs=names)[name]
+    squares = torch.zeros_like(oracle)
     for _ in range(NOISE_DRAWS):
         noisy = {
-            key: x.double() * (1 + ulp * (torch.rand(x.shape, dtype=torch.float64) - 0.5))
-            for key, x in case.inputs.items()
-            if key in ("query", "key", "value", "past_key", "past_value")
+            key: x * (1 + ulp * (torch.rand(x.shape, dtype=torch.float64) - 0.5))
+            for key, x in exact.items()
+            if x.dtype is torch.float64 and key != "attn_mask"
         }
-        exact = {k: x.double() if x.is_floating_point() else x for k, x in case.inputs.items()}
-        exact["head_scale"] = case.inputs.get("head_scale", torch.ones(1))
         moved = reference_attention(case.spec, {**exact, **noisy}, outputs=names)[name]
         squares += (moved - oracle).nan_to_num(0.0).square()
     return (squares / NOISE_DRAWS).sqrt().amax()[None]

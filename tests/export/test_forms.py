@@ -147,7 +147,14 @@ def test_two_structures_in_one_model_get_an_overload_each() -> None:
 def test_nodes_of_one_structure_share_a_function() -> None:
     model = to_form(_two_nodes(_case(5), _case(7)), "portable")
     assert len(model.functions) == 1, "the length is not part of the structure"
-    assert model.ir_version >= 10
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 10), (11, 11)])
+def test_overloads_raise_the_ir_version_to_the_first_that_has_them(before: int, after: int) -> None:
+    model = _bare(_case())
+    model.ir_version = before
+    assert to_form(model, "portable").ir_version == after
+    assert to_form(model, "fused").ir_version == before
 
 
 def test_a_node_inside_a_branch_is_converted_too() -> None:
