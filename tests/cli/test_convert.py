@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,16 @@ def test_a_full_disk_is_an_error_and_leaves_what_was_there(
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def test_a_missing_runtime_is_exit_code_three_and_the_check_can_be_left_out(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert run(["convert", *IMAGE, "-o", "m.onnx"]) == 3
+    assert "pip install 'qkexport[cpu]'" in capsys.readouterr().err
+    assert list(home.iterdir()) == []
+    assert run(["convert", *IMAGE, "-o", "m.onnx", "--no-verify"]) == 0
 
 
 def test_inspect_lists_what_convert_would_fuse(
