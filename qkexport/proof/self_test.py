@@ -200,7 +200,7 @@ def _try(
         _LOG.info("self-test: %s in %s", mutant.name, place)
         candidate = _candidate(f"{mutant.name} in {place}", changed)
         result = _judged(mutant, place, run.candidate(candidate, keep=True, stop=True))
-        if not result.killed and _same_exactly(run, graph, changed):
+        if not (result.killed or mutant.rounding) and _same_exactly(run, graph, changed):
             result = dataclasses.replace(result, equivalent=True)
         results.append(result)
         if not every_node:

@@ -21,11 +21,13 @@ class Mutant:
         name: In reports and on the command line.
         description: What is wrong.
         edit: Makes it so.
+        rounding: The error is one of precision alone: in float64 it is none.
     """
 
     name: str
     description: str
     edit: Edit
+    rounding: bool = False
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
@@ -33,12 +35,12 @@ MUTANTS: Final[dict[str, Mutant]] = {}
 _EditT = TypeVar("_EditT", bound=Edit)
 
 
-def mutant(name: str) -> Callable[[_EditT], _EditT]:
+def mutant(name: str, *, rounding: bool = False) -> Callable[[_EditT], _EditT]:
     """Registers an edit as a mutant; its docstring is the description."""
 
     def register(edit: _EditT) -> _EditT:
         description = (edit.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        MUTANTS[name] = Mutant(name, description, edit)
+        MUTANTS[name] = Mutant(name, description, edit, rounding)
         return edit
 
     return register

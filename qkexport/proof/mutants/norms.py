@@ -115,7 +115,7 @@ def drop_bias(site: Site) -> bool:
     return True
 
 
-@mutant("float16-statistics")
+@mutant("float16-statistics", rounding=True)
 def float16_statistics(site: Site) -> bool:
     """The query's mean square is computed in float16.
 

@@ -38,7 +38,7 @@ def drop_temperature(site: Site) -> bool:
     return True
 
 
-@mutant("output-bfloat16")
+@mutant("output-bfloat16", rounding=True)
 def output_bfloat16(site: Site) -> bool:
     """The output is rounded to bfloat16 on its way.
 
