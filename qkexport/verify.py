@@ -54,6 +54,8 @@ def verify_conversion(
             raise
         except Exception as error:  # whatever the model's own code raises
             raise _refused(source, f"{type(error).__name__}: {error}") from error
+    if result.reason:
+        raise _refused(source, result.reason.splitlines()[0].rstrip("."))
     refused = dict(run.refused)
     if "traced" in refused:
         raise _refused(source, refused["traced"])
@@ -98,5 +100,5 @@ def _cases(reference: Reference, seed: int) -> list[Case | Mapping[str, Tensor]]
 
 
 def _refused(source: Source, reason: str) -> VerificationError:
-    message = f"Source {source.name} must run on inputs it was traced with, got {reason}."
-    return VerificationError(message, hint="give real ones with --inputs, or --no-verify.")
+    message = f"Source {source.name} must run to be compared with, got {reason}."
+    return VerificationError(message, hint="give real inputs with --inputs, or pass --no-verify.")

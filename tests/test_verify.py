@@ -16,7 +16,7 @@ from torch import nn
 from qkexport.errors import UnsupportedModelError, VerificationError
 from qkexport.example_inputs import complete_source
 from qkexport.input_options import DynamicDim, InputSpec
-from qkexport.load import TorchSource
+from qkexport.load import TorchSource, load_source
 from qkexport.trace import Trace, trace
 from qkexport.verification import Verification
 from qkexport.verify import verify_conversion
@@ -196,6 +196,17 @@ def test_a_source_that_runs_on_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match="got not today") as caught:
         _verify(_trace(Refuses(), IMAGE), tmp_path)
     assert caught.value.exit_code == 1
+    assert "--no-verify" in (caught.value.hint or "")
+
+
+def test_an_onnx_source_with_an_operator_nobody_knows_cannot_be_checked(tmp_path: Path) -> None:
+    traced, path = _trace(VisionAttention(), IMAGE), tmp_path / "m.onnx"
+    ir.save(traced.model, path)
+    traced.model.graph.node(0).domain = "somebody"
+    traced.model.graph.opset_imports["somebody"] = 1
+    ir.save(traced.model, tmp_path / "source.onnx")
+    with pytest.raises(VerificationError, match="a known operator, got somebody") as caught:
+        verify_conversion(load_source(tmp_path / "source.onnx"), path)
     assert "--no-verify" in (caught.value.hint or "")
 
 
