@@ -51,7 +51,7 @@ export READ_REQUIREMENTS
 
 $(VENV)/.installed: $(VENV)/.packages pyproject.toml README.md $(PACKAGE_SOURCES)
 	$(PIP) --no-build-isolation --no-deps --force-reinstall \
-		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) -C cmake.define.QKEXPORT_BUILD_EMULATION=ON .
+		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) .
 	touch $@
 
 lint: $(VENV)/.packages  ## Style and types
@@ -63,7 +63,7 @@ lint: $(VENV)/.packages  ## Style and types
 test-cpp: $(VENV)/.packages  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake -G Ninja -S plugins -B build/cpp -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_TESTS=ON \
-		-DQKEXPORT_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN))/python
+		-DQKEXPORT_BUILD_CUDA=OFF -DQKEXPORT_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN))/python
 	$(BIN)/cmake --build build/cpp -j $(JOBS)
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error -LE nightly
 

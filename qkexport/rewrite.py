@@ -6,7 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from qkexport.match import Match, MatchReport, Replacement
-from qkexport.match.recipe import Apply, Constant, Produced, Recipe, Source, sources
+from qkexport.match.recipe import Apply, Constant, Produced, Recipe, Source
 from qkexport.signature import INPUT_NAMES
 from qkexport.spec import OP_DOMAIN, OP_TYPE, OP_VERSION
 
@@ -87,13 +87,16 @@ class _Writer:
 
     def _build(self, match: Match, recipe: Recipe, produced: dict[str, ir.Value]) -> ir.Value:
         if isinstance(recipe, Source):
+            _describe(recipe.value, match)
             return recipe.value
         if isinstance(recipe, Produced):
             return produced[recipe.name]
         if not produced and recipe in self._made:
             return self._made[recipe]
         value = (
-            self._constant(recipe) if isinstance(recipe, Constant) else self._node(match, recipe, produced)
+            self._constant(recipe)
+            if isinstance(recipe, Constant)
+            else self._node(match, recipe, produced)
         )
         if recipe in match.types and not isinstance(recipe, Constant):
             known = match.types[recipe]
@@ -128,6 +131,17 @@ class _Writer:
             fresh = f"{name}_{count}"
         self._names.add(fresh)
         return fresh
+
+
+def _describe(value: ir.Value, match: Match) -> None:
+    """Type and shape of a value that the file does not give, as matching derived them."""
+    known = match.types.get(Source(value))
+    if known is None:
+        return
+    if value.type is None:
+        value.type = ir.TensorType(known.dtype)
+    if value.shape is None:
+        value.shape = known.shape()
 
 
 def _set_type(value: ir.Value, match: Match, name: str) -> None:

@@ -90,7 +90,7 @@ def test_a_probe_that_dies_is_broken_and_the_doctor_lives(
     interpreter = tmp_path / "python"
     interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
     interpreter.chmod(0o755)
-    monkeypatch.setattr(doctor_module.sys, "executable", str(interpreter))
+    monkeypatch.setattr(sys, "executable", str(interpreter))
     diagnosis = diagnose(_capability("pytorch", timeout=1.0 if "sleep" in code else 30.0))
     assert diagnosis.state is State.BROKEN
     assert detail in diagnosis.detail
@@ -114,7 +114,7 @@ def test_a_probe_says_whether_it_lacks_something_or_is_wrong(
         sys.stdout.write("noise of a library")
         raise error
 
-    monkeypatch.setitem(probes.PROBES, "ort", fail)  # type: ignore[misc]
+    monkeypatch.setitem(probes.PROBES, "ort", fail)
     run_probe("ort")
     answer = json.loads(capsys.readouterr().out)
     assert answer["state"] == state

@@ -22,9 +22,14 @@ def test_parts_are_written_one_after_the_other(tmp_path: Path) -> None:
 def test_a_failing_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), writing(path) as temporary:
-        temporary.write_bytes(b"half")
-        _ = 1 / 0
+
+    def fail_halfway() -> None:
+        with writing(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
     assert [item.read_bytes() for item in tmp_path.iterdir()] == [b"old"]
 
 

@@ -63,6 +63,9 @@ from qkexport.input_options import DynamicDim, InputSpec, read_inputs
 @click.option("--ignore-missing", multiple=True, metavar="OUTPUT", help="Only in the reference.")
 @click.option("--logits", multiple=True, metavar="OUTPUT", help="Compare its argmax too.")
 @click.option(
+    "--layers", is_flag=True, help="Find the attention in which a failing candidate's error arises."
+)
+@click.option(
     "--failures",
     type=click.Path(path_type=Path),
     default=Path("parity-failures"),
@@ -136,6 +139,7 @@ def command(
         dynamic=tuple(map(DynamicDim.parse, options["dynamic"])),
         seed=options["seed"],
         settings=settings,
+        layers=options["layers"],
         allow_pickle=options["allow_pickle"],
     )
     for path in reports:

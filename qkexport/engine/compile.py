@@ -58,12 +58,14 @@ class Job:
     Attributes:
         flavour: Which TensorRT.
         model: The file that TensorRT parses.
+        name: Of the model that was given, for messages.
         options: Profiles complete, targets resolved.
         plugin: Library to load first.
     """
 
     flavour: Flavour
     model: Path
+    name: str
     options: BuildOptions
     plugin: Path | None = None
 
@@ -131,7 +133,7 @@ def _build(
     builder = bindings.Builder(logger)
     if job.plugin is not None:
         load_plugin_library(bindings, builder, job.plugin)
-    network = parse_network(bindings, builder, logger, job.model, messages)
+    network = parse_network(bindings, builder, logger, job.model, job.name, messages)
     let_attention_decompose(bindings, network)
     config = make_config(bindings, job.flavour, builder, network, job.options)
     config.progress_monitor = monitor
@@ -139,8 +141,8 @@ def _build(
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         said = messages.lasting_errors or messages.errors
-        raise build_error(job.model.name, f"must be built by {job.flavour}", said)
-    refuse_dropped(job.model.name, messages)
+        raise build_error(job.name, f"must be built by {job.flavour}", said)
+    refuse_dropped(job.name, messages)
     for text in messages.lasting_errors:
         LOG.warning("the build went on after an error: %s", text)
     cache.save(config)

@@ -26,6 +26,7 @@ def parse_network(
     builder: trt.Builder,
     logger: trt.ILogger,
     path: Path,
+    name: str,
     messages: Messages,
 ) -> trt.INetworkDefinition:
     """Parses a model, strongly typed: precision is what the model says.
@@ -35,6 +36,7 @@ def parse_network(
         builder: Makes the network.
         logger: Fills `messages`.
         path: The model; read as a file, because more than 2 GB cannot be read otherwise.
+        name: Of the model, for messages.
         messages: What TensorRT said so far.
 
     Raises:
@@ -44,11 +46,11 @@ def parse_network(
     network = builder.create_network(1 << strongly_typed)
     parser = bindings.OnnxParser(network, logger)
     if not parser.parse_from_file(str(path)):
-        raise _parse_error(bindings, parser, path, messages)
+        raise _parse_error(bindings, parser, name, messages)
     if network.num_layers == 0:
-        message = f"Model {path.name} must give TensorRT layers to build, got none."
+        message = f"Model {name} must give TensorRT layers to build, got none."
         raise BuildError(message, note="the file is empty, truncated or over 2 GB in one piece.")
-    refuse_dropped(path.name, messages)
+    refuse_dropped(name, messages)
     return network
 
 
@@ -69,7 +71,7 @@ def refuse_dropped(model: str, messages: Messages) -> None:
 
 
 def _parse_error(
-    bindings: Bindings, parser: trt.OnnxParser, path: Path, messages: Messages
+    bindings: Bindings, parser: trt.OnnxParser, name: str, messages: Messages
 ) -> BuildError:
     errors: list[trt.ParserError] = [parser.get_error(index) for index in range(parser.num_errors)]
     for error in errors:
@@ -79,4 +81,4 @@ def _parse_error(
     said = [
         f"{error.desc()} at {error.node_operator()} node {error.node_name()!r}" for error in errors
     ]
-    return build_error(path.name, "must be parsed by TensorRT", said or messages.errors)
+    return build_error(name, "must be parsed by TensorRT", said or messages.errors)

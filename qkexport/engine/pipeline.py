@@ -86,7 +86,7 @@ def build(
     run = _Run(plan, Path(model), Path(output), EngineCache(Path(cache)) if cache else None)
     with tempfile.TemporaryDirectory(prefix="qkexport-build-") as folder:
         prepared = run.prepare(Path(folder))
-        job = make_job(plan, prepared)
+        job = make_job(plan, prepared, run.source.name)
         key = run.key(job)
         known = run.fetch(key)
         if known is not None:
@@ -96,12 +96,12 @@ def build(
     return run.finish(prepared, job, compiled, key)
 
 
-def make_job(plan: Plan, prepared: Prepared) -> Job:
+def make_job(plan: Plan, prepared: Prepared, name: str) -> Job:
     """The engine to be built, its profiles complete."""
     profiles = complete_profiles(prepared.domain, plan.options.profiles)
     plugin = plan.plugin if prepared.attention is AttentionChoice.PLUGIN else None
     options = dataclasses.replace(plan.options, profiles=profiles)
-    return Job(plan.flavour, prepared.path, options, plugin)
+    return Job(plan.flavour, prepared.path, name, options, plugin)
 
 
 class _Run:

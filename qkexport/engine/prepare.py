@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qkexport.domain import ModelDomain, onnx_domain
 from qkexport.engine.bindings import Flavour
+from qkexport.engine.by_reference import read_by_reference
 from qkexport.engine.model_check import check_model
 from qkexport.engine.options import AttentionChoice
 from qkexport.errors import LoadError
@@ -39,7 +40,7 @@ class Prepared:
 
 
 def read_model(path: Path) -> ir.Model:
-    """Loads the graph; external data stays on disk.
+    """Loads the graph; large weights stay on the disk.
 
     Raises:
         LoadError: The file is missing or is no ONNX model.
@@ -49,10 +50,14 @@ def read_model(path: Path) -> ir.Model:
     if not path.is_file():
         raise LoadError(f"Model must be an existing file, got {path}.")
     try:
-        model = ir.load(path)
+        model = ir.from_proto(read_by_reference(path))
+    except LoadError:
+        raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise LoadError(f"Model {path.name} must be an ONNX file, got {reason}.") from error
+    for graph in model.graphs():
+        ir.external_data.set_base_dir(graph, path.parent)
     _check_external_data(model, path)
     return model
 
@@ -86,7 +91,7 @@ def prepare(
 
         form = "fused" if attention is AttentionChoice.PLUGIN else "native"
         model = to_form(model, form, runtime="tensorrt")
-        path = _save_copy(model, folder / path.name)
+        path = _save_copy(model, folder / f"lowered.{path.name}")
     check_model(model, flavour)
     return Prepared(path, domain, attention if count else None, count)
 

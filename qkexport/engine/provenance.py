@@ -33,9 +33,10 @@ class Provenance:
 
     @classmethod
     def start(cls, source: Path, external: Sequence[Path]) -> Provenance:
-        """Starts hashing a model and the files that hold its weights."""
+        """Starts hashing a model and the files that hold its weights, which it may do itself."""
         pool = ThreadPoolExecutor(1, thread_name_prefix="qkexport-digest")
-        digest = pool.submit(sha256_of, source, *external)
+        others = [path for path in external if path != source.absolute()]
+        digest = pool.submit(sha256_of, source, *others)
         pool.shutdown(wait=False)
         return cls(source, digest)
 

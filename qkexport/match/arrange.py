@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from qkexport.match import recipe as r
-from qkexport.match.facts import View
 from qkexport.match.factors import whole
+from qkexport.match.facts import View
 from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, Layout, extent, labels
 
 

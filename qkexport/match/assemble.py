@@ -19,7 +19,7 @@ from qkexport.match.operand import Past, Trail, coarser_heads, trace_operand
 from qkexport.match.proof import NotProvenError
 from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
-from qkexport.match.rotary import Rotation
+from qkexport.match.rotary import Rotation, unrotated
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
 from qkexport.match.tokens import compares_channels
 from qkexport.match.types import RecipeType, recipe_types
@@ -102,6 +102,7 @@ class _Builder:
             raise NotProvenError("keys and values have different numbers of heads", core.node)
         self.dtype = facts.dtype(core.value.value)
         self.types: dict[r.Recipe, RecipeType] = {}
+        self.rotation: Rotation | None = None
 
     def match(self) -> Match:
         axis = self._norm_axis()
@@ -114,7 +115,7 @@ class _Builder:
         self._add_segments(inputs)
         replacements = self._replacements(inputs)
         signature = self._signature(axis, inputs, len(replacements) > 1)
-        ordered_inputs = {name: inputs[name] for name in INPUT_NAMES if name in inputs}
+        ordered_inputs: Inputs = {name: inputs[name] for name in INPUT_NAMES if name in inputs}
         nodes = consumed_nodes(replacements, ordered_inputs)
         return Match(
             self.core.name,
@@ -184,14 +185,13 @@ class _Builder:
         query, key = self.query.rotation, self.key.rotation
         if not self.key.streams:
             key = query
-        if (query is None) != (key is None):
-            raise NotProvenError("only one of query and key is rotated", self.core.node)
-        if query is None or key is None:
+        if query is None and key is None:
             return
-        if _turns(query) != _turns(key) or (
-            self.key.streams and self.query.rotates_first != self.key.rotates_first
-        ):
+        query = query or self._unrotated(self.query, key)
+        key = key or self._unrotated(self.key, query)
+        if _turns(query) != _turns(key):
             raise NotProvenError("query and key are rotated differently", self.core.node)
+        self.rotation = query
         inputs.update(cos_cache=query.cos, sin_cache=query.sin)
         if query.positions is not None:
             inputs["position_ids"] = query.positions
@@ -199,6 +199,16 @@ class _Builder:
             if key.positions != query.positions:
                 raise NotProvenError("query and key are rotated at different positions")
             inputs.update(key_cos_cache=key.cos, key_sin_cache=key.sin)
+
+    def _unrotated(self, side: Side, other: Rotation | None) -> Rotation:
+        """A rotation by nothing for the side that has none."""
+        views = [view for stream in side.streams for view in stream.raw]
+        still = None
+        if other is not None and other.positions is None and len(side.streams) == 1:
+            still = unrotated(self.facts, views, other)
+        if still is None:
+            raise NotProvenError("only one of query and key is rotated", self.core.node)
+        return still
 
     def _add_scores(self, inputs: Inputs) -> None:
         mask = mask_recipe(self.facts, self.core.masks, self.core.node)
@@ -250,10 +260,10 @@ class _Builder:
         inputs["segment_ends"] = r.concat(ends, 0)
 
     def _signature(self, axis: NormAxis, inputs: Inputs, presents: bool) -> AttentionSignature:
-        head, rotation = self.query.streams[0], self.query.rotation
+        head, rotation = self.query.streams[0], self.rotation
         rotary = Rotary.NONE
         if rotation is not None:
-            rotary = Rotary.BEFORE_NORM if self.query.rotates_first else Rotary.AFTER_NORM
+            rotary = Rotary.BEFORE_NORM if self._rotates_first() else Rotary.AFTER_NORM
         turned = (
             0 if rotation is None or rotation.rotary_dim == self.channels else rotation.rotary_dim
         )
@@ -286,6 +296,12 @@ class _Builder:
             raise NotProvenError(
                 f"the operator refuses it: {error.message}", self.core.node
             ) from error
+
+    def _rotates_first(self) -> bool:
+        sides = [side for side in (self.query, self.key) if side.rotation is not None]
+        if len({side.rotates_first for side in sides}) != 1:
+            raise NotProvenError("one of query and key is rotated before its norm", self.core.node)
+        return sides[0].rotates_first
 
     def _replacements(self, inputs: Inputs) -> tuple[Replacement, ...]:
         width = extent(self.core.output.layout, CHANNEL).known
@@ -345,9 +361,12 @@ def _is_read(value: ir.Value) -> bool:
 
 def _per_head_vector(recipe: r.Recipe, heads: int) -> r.Recipe:
     """[H] for constants that depend on the head alone."""
-    if isinstance(recipe, r.Constant) and recipe.array.size in (1, heads):
-        if recipe.array.size == recipe.array.shape[1]:
-            return r.reshape(recipe, [recipe.array.size])
+    if (
+        isinstance(recipe, r.Constant)
+        and recipe.array.size in (1, heads)
+        and recipe.array.size == recipe.array.shape[1]
+    ):
+        return r.reshape(recipe, [recipe.array.size])
     return recipe
 
 

@@ -1,6 +1,7 @@
 """Attention of opset 23 and later, as one node.
 
-    Attention(q [b,h,s,d], k [b,kv,t,d], v, mask, past_k, past_v, lengths) -> y, present_k, present_v
+    Attention(q [b,h,s,d], k [b,kv,t,d], v, mask, past_k, past_v, lengths)
+        -> y, present_k, present_v
     Attention(q [b,s,h*d], ...; q_num_heads, kv_num_heads)
 
 Causal alignment is upper left with offset P; with lengths and no past it is lower right.

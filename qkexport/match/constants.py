@@ -106,7 +106,9 @@ def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | 
     del proto.input[:], proto.output[:]
     proto.input.extend(names)
     proto.output.append("o")
-    feeds = {name: array for name, array in zip(names, arrays, strict=True) if name}
+    feeds = {
+        name: array for name, array in zip(names, arrays, strict=True) if name and array is not None
+    }
     graph = onnx.helper.make_graph(
         [proto],
         "fold",
@@ -121,6 +123,6 @@ def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | 
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
+            return np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])  # type: ignore[index]
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return None  # what cannot be folded is simply not a constant

@@ -50,6 +50,18 @@ class Facts:
         sizes = self.sizes(left)
         return sizes is not None and sizes == self.sizes(right)
 
+    def may_keep_sizes(self, source: ir.Value, result: ir.Value) -> bool:
+        """Whether an elementwise result has the shape of one operand, up to names.
+
+        Masks come with names of their own for the same dimensions. Where an operand's size is not
+        known it is taken to be the result's: were it one and broadcast, the fused node would find
+        key, value and mask of different lengths and refuse to run.
+        """
+        before, after = self.sizes(source), self.sizes(result)
+        if before is None or after is None or len(before) != len(after):
+            return False
+        return not any(a == ONE != b for a, b in zip(before, after, strict=True))
+
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """Element type, followed back through operators that keep it where it is not written."""
         while value.dtype is None:

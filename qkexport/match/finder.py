@@ -12,7 +12,7 @@ from qkexport.match.assemble import NoNormError, assemble, trace_core
 from qkexport.match.attention_op import attention_core
 from qkexport.match.core import Core
 from qkexport.match.facts import STANDARD_DOMAINS, Facts, is_op
-from qkexport.match.norms import find_norm
+from qkexport.match.norms import find_norm, resembles_norm
 from qkexport.match.proof import NotProvenError, describe
 from qkexport.match.report import Fused, Match, MatchReport, NearMiss
 from qkexport.match.softmax import products_after, softmax_cores
@@ -126,11 +126,11 @@ def _norm_before(facts: Facts, values: list[ir.Value | None]) -> bool:
     """Whether a norm lies between these values and the projections they come from."""
     for node in _before(values, stop=_PROJECTIONS):
         if is_op(node, *_PROJECTIONS) and None not in node.inputs[:2]:
-            if all(v is not None and v.const_value is None for v in node.inputs[:2]):
-                if _norm_before(facts, list(node.inputs[:2])):
-                    return True  # the product of the scores themselves
+            is_product = all(v is not None and v.const_value is None for v in node.inputs[:2])
+            if is_product and _norm_before(facts, list(node.inputs[:2])):
+                return True  # the product of the scores themselves
             continue
-        if any(find_norm(facts, output) is not None for output in node.outputs[:1]):
+        if resembles_norm(node) or find_norm(facts, node.outputs[0]) is not None:
             return True
     return False
 

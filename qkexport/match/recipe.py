@@ -126,7 +126,9 @@ def cast(recipe: Recipe, dtype: ir.DataType) -> Recipe:
 
 
 def negative(recipe: Recipe) -> Recipe:
-    return Constant(-recipe.array) if isinstance(recipe, Constant) else Apply("Neg", (recipe,))  # type: ignore[operator]
+    if isinstance(recipe, Constant):
+        return Constant(np.negative(recipe.array))
+    return Apply("Neg", (recipe,))
 
 
 def binary(op_type: str, left: Recipe, right: Recipe) -> Recipe:
@@ -162,7 +164,9 @@ def sources(recipe: Recipe) -> tuple[ir.Value, ...]:
 
 def negation(recipe: Recipe) -> Recipe:
     """Logical not."""
-    return Constant(~recipe.array) if isinstance(recipe, Constant) else Apply("Not", (recipe,))  # type: ignore[operator]
+    if isinstance(recipe, Constant):
+        return Constant(np.logical_not(recipe.array))
+    return Apply("Not", (recipe,))
 
 
 def where(condition: Recipe, chosen: Recipe, other: Recipe) -> Recipe:

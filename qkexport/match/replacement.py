@@ -65,7 +65,7 @@ def _merged_after(facts: Facts, output: View) -> ir.Value | None:
 def _is_merged(layout: Layout) -> bool:
     names = [labels(factors) for factors in layout]
     expected = ((BATCH,), (ROW,), (HEAD, CHANNEL))
-    whole = [name for name in names[2]]
+    whole = list(names[2])
     return (
         set(names[0]) <= set(expected[0])
         and set(names[1]) <= set(expected[1])
@@ -76,7 +76,7 @@ def _is_merged(layout: Layout) -> bool:
 
 
 def _step_forward(facts: Facts, view: View) -> View | None:
-    uses = view.value.uses()
+    uses = tuple(view.value.uses())
     if len(uses) != 1 or view.value.is_graph_output():
         return None
     node = uses[0].node

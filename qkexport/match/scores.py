@@ -17,8 +17,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from qkexport.match.core import Mask
-from qkexport.match.facts import Facts, View, is_op, producer
 from qkexport.match.factors import aligned_layout
+from qkexport.match.facts import Facts, View, is_op, producer
 from qkexport.match.layout import COLUMN, Layout, labels
 from qkexport.match.moves import cast_back, step_back
 from qkexport.match.norms.norm import uncast
@@ -93,7 +93,9 @@ def _steps(facts: Facts, view: View, node: ir.Node, found: Scores) -> Iterator[t
     if node.op_type != "Div":
         pairs.append((inputs[1], inputs[0]))
     for source, other in pairs:
-        if facts.constants.array(source) is not None or not facts.same_sizes(source, view.value):
+        if facts.constants.array(source) is not None or not facts.may_keep_sizes(
+            source, view.value
+        ):
             continue
         rule = _added if node.op_type == "Add" else _scaled
         step = rule(facts, view, source, other, found)
@@ -137,7 +139,7 @@ def _scaled(
 def _capped(
     facts: Facts, view: View, source: ir.Value, cap: float, found: Scores
 ) -> tuple[View, Scores] | None:
-    """c * tanh(s / c), nothing but masks after it."""
+    """C * tanh(s / c), nothing but masks after it."""
     tanh = producer(uncast(source), "Tanh")
     inner = None if tanh is None else producer(uncast(tanh.inputs[0]), "Div", "Mul")
     if inner is None or inner.inputs[0] is None or found.softcap:
@@ -165,7 +167,7 @@ def _filled(
         return
     for keeps, source, fill in ((True, chosen, other), (False, other, chosen)):
         number = facts.constants.scalar(fill)
-        if source is None or number is None or not facts.same_sizes(source, view.value):
+        if source is None or number is None or not facts.may_keep_sizes(source, view.value):
             continue
         mask = Mask(View(condition, layout), keeps, fill=number)
         yield View(source, view.layout), dataclasses.replace(found, masks=(*found.masks, mask))

@@ -34,6 +34,13 @@ class Shapes:
         self._constants = constants
         self._sizes: dict[ir.Value, Sizes | None] = {}
         self._vectors: dict[ir.Value, Vector | None] = {}
+        self._names: dict[str, Size] = {}
+        self._given = {
+            dim.value
+            for value in graph.inputs
+            for dim in value.shape or ()
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None
+        }
         for node in graph:
             for value in node.outputs:
                 self._sizes[value] = self._complete(value, _infer(self, node, value))
@@ -75,7 +82,29 @@ class Shapes:
         declared = list(value.shape)
         if inferred is None or len(inferred) != len(declared):
             inferred = tuple(Size(1, (f"{value.name}@{i}",)) for i in range(len(declared)))
-        return tuple(_declared(dim) or guess for dim, guess in zip(declared, inferred, strict=True))
+        pairs = zip(declared, inferred, strict=True)
+        return tuple(self._joined(_declared(dim), size) for dim, size in pairs)
+
+    def _joined(self, declared: Size | None, inferred: Size) -> Size:
+        """One size from the written and the derived one, which are equal at run time.
+
+        Tools that infer shapes write a fresh name where they lose track; from here on it stands for
+        what was derived.
+        """
+        if declared is None:
+            return inferred
+        declared = declared.replaced(self._names)
+        if declared == inferred or declared.known is not None:
+            return declared
+        pairs = [(declared, inferred), (inferred, declared)]
+        if any("@" in symbol for symbol in inferred.symbols):
+            pairs.reverse()  # a name made up here gives way first
+        for name, other in pairs:
+            symbol = name.symbols[0] if name.count == 1 and len(name.symbols) == 1 else None
+            if symbol is not None and symbol not in self._given and symbol not in other.symbols:
+                self._names[symbol] = other
+                return other
+        return declared
 
 
 def _declared(dim: int | ir.SymbolicDim) -> Size | None:
@@ -205,6 +234,29 @@ def _slice(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     return tuple(size if i not in cuts else Size(len(cuts[i])) for i, size in enumerate(inputs[0]))
 
 
+def _range(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
+    limit = shapes.vector(node.inputs[1])
+    plain = [shapes.constants().scalar(node.inputs[i]) for i in (0, 2)] == [0.0, 1.0]
+    if not plain or limit is None or len(limit) != 1 or limit[0] is None:
+        return None
+    return (limit[0],)
+
+
+def _einsum(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
+    equation = node.attributes["equation"].as_string().replace(" ", "")
+    if "->" not in equation or "." in equation or len(inputs) != len(node.inputs):
+        return None
+    operands, result = equation.split("->")
+    sizes: dict[str, Size] = {}
+    for letters, found in zip(operands.split(","), inputs, strict=True):
+        if len(letters) != len(found):
+            return None
+        for letter, size in zip(letters, found, strict=True):
+            if sizes.get(letter, ONE) == ONE:
+                sizes[letter] = size
+    return tuple(sizes[letter] for letter in result)
+
+
 def _reduce(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     axes = node_axes(shapes.constants(), node)
     keep = node.attributes.get("keepdims")
@@ -242,13 +294,16 @@ def slice_ranges(constants: Constants, node: ir.Node, sizes: Sizes) -> dict[int,
 
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "And", "Or",
-                     "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"), _broadcast),
+                     "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Mod"),
+                    _broadcast),
     **dict.fromkeys(("Cast", "Identity", "Neg", "Sqrt", "Reciprocal", "Softmax", "Tanh", "Exp",
                      "Clip", "IsNaN", "Not", "Cos", "Sin", "Sigmoid", "Softplus", "Log", "Erf",
                      "Gelu", "Relu", "Abs", "Dropout", "LayerNormalization", "RMSNormalization",
                      "RotaryEmbedding", "Trilu", "ScatterND", "LpNormalization"), _same),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceL2", "ReduceSumSquare", "ReduceMax"),
                     _reduce),
+    "Einsum": _einsum,
+    "Range": _range,
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Unsqueeze": _unsqueeze,

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _FACTOR = re.compile(r"[A-Za-z_][\w.:/@]*|\d+")
 
@@ -40,6 +40,15 @@ class Size:
 
     def __mul__(self, other: Size) -> Size:
         return Size(self.count * other.count, tuple(sorted((*self.symbols, *other.symbols))))
+
+    def replaced(self, names: Mapping[str, Size]) -> Size:
+        """The size with names that stand for other sizes written out."""
+        if not any(symbol in names for symbol in self.symbols):
+            return self
+        total = Size(self.count)
+        for symbol in self.symbols:
+            total = total * names.get(symbol, Size(1, (symbol,)))
+        return total
 
     def divided_by(self, other: Size) -> Size | None:
         """The exact quotient, or None where there is none for every value of the symbols."""

@@ -33,7 +33,7 @@ from qkexport.match.sizes import Size
 
 _BETWEEN: Final = (
     "Cast", "Where", "IsNaN", "Dropout", "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze",
-    "Slice",
+    "Slice", "Mul", "Div", "Clip", "QuantizeLinear", "DequantizeLinear",
 )  # fmt: skip
 _MAX_BETWEEN: Final = 6
 
@@ -199,10 +199,9 @@ def _core(
     channels = axis(CHANNEL, product.contracted_size)
     if product.contracted_size.known is None:
         raise NotProvenError("head_dim is not known before run time", product.node)
-    sides = [operand_view(facts, product, i, scores.layout, channels) for i in (0, 1)]
-    if sides[0] is None or sides[1] is None:
+    query, key = (operand_view(facts, product, i, scores.layout, channels) for i in (0, 1))
+    if query is None or key is None:
         raise NotProvenError("the product of query and key has no rule", product.node)
-    query, key = sides
     if any(COLUMN in labels(factors) for factors in query.view.layout):
         query, key = key, query
     copies = 1 if not key.copied else copied_heads(key.copied)

@@ -92,7 +92,7 @@ def _applied(recipe: r.Apply, inputs: list[RecipeType]) -> RecipeType:
         count = _number(attributes["end"]) - _number(attributes["start"])
         return RecipeType(ir.DataType.INT64, (Size(count),))
     if recipe.op_type == "Cast":
-        return RecipeType(ir.DataType(attributes["to"]), first.sizes)
+        return RecipeType(ir.DataType(_number(attributes["to"])), first.sizes)
     if recipe.op_type == "Where":
         return RecipeType(inputs[1].dtype, _broadcast([item.sizes for item in inputs]))
     if recipe.op_type in ("Add", "Mul", "And"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -63,20 +63,19 @@ class OnnxOracle:
                 name: noise.perturbed(x.double(), x.dtype) if x.is_floating_point() else x
                 for name, x in checked.items()
             }
-            yield self._interpreter.run(exact, _Noisy(noise))
+            yield self._interpreter.run(exact, noise_tap(noise))
 
 
-class _Noisy:
-    """Adds noise to every value that a node computes."""
+def noise_tap(noise: RoundingNoise) -> Callable[[ir.Value, torch.Tensor], torch.Tensor]:
+    """Adds noise to every value that a node computes; a tap for `Interpreter.run`."""
 
-    def __init__(self, noise: RoundingNoise) -> None:
-        self._noise = noise
-
-    def __call__(self, value: ir.Value, x: torch.Tensor) -> torch.Tensor:
+    def tap(value: ir.Value, x: torch.Tensor) -> torch.Tensor:
         node = value.producer()
         if not x.is_floating_point() or node is None or node.op_type in _MOVERS:
             return x
-        return self._noise.perturbed(x, _stored(value))
+        return noise.perturbed(x, _stored(value))
+
+    return tap
 
 
 def _stored(value: ir.Value) -> torch.dtype:

@@ -49,6 +49,9 @@ def _candidate(candidate: CandidateResult) -> dict[str, Any]:
         "untested_outputs": list(candidate.untested),
         "notes": list(candidate.notes),
         "cases": [_case(case) for case in candidate.cases],
+        "localization": None
+        if candidate.localization is None
+        else candidate.localization.to_dict(),
     }
 
 

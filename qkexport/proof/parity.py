@@ -12,6 +12,7 @@ from qkexport.errors import UsageError
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.environment import environment
+from qkexport.proof.layers.candidate import localized
 from qkexport.proof.open import open_source
 from qkexport.proof.reference import Reference, open_reference
 from qkexport.proof.results import ParityResult
@@ -37,6 +38,7 @@ def parity(
     dynamic: Sequence[DynamicDim] = (),
     seed: int = 0,
     settings: ParitySettings | None = None,
+    layers: bool = False,
     allow_pickle: bool = False,
 ) -> ParityResult:
     """Runs candidates and a reference on the same inputs and compares every output.
@@ -55,6 +57,7 @@ def parity(
             that the first candidate leaves open.
         seed: Of the suite.
         settings: Tolerance, names and the folder of failing inputs.
+        layers: Find the attention in which the error of a failing candidate arises.
         allow_pickle: Unpickle the reference; this can run any code.
 
     Returns:
@@ -68,7 +71,8 @@ def parity(
     """
     wanted = _check_options(candidates, backends, require, suite)
     paths = [Path(path) for path in candidates]
-    opened = open_reference(open_source(reference, inputs or {}, dynamic, paths, allow_pickle))
+    source = open_source(reference, inputs or {}, dynamic, paths, allow_pickle)
+    opened = open_reference(source)
     given = _given(opened, inputs or {})
     chosen = Suite(suite or Suite.QUICK)
     cases: list[Case | Mapping[str, torch.Tensor]] = []
@@ -83,7 +87,10 @@ def parity(
         for backend in wanted or default_backends(path)
     ]
     with run:
-        results = [run.candidate(candidate, keep=len(judged) > 1) for candidate in judged]
+        keep = len(judged) > 1 or layers
+        results = [run.candidate(candidate, keep=keep) for candidate in judged]
+        if layers:
+            results = [localized(result, source, run) for result in results]
         differences = run.differences(results)
     absent = {result.backend for result in results if result.skipped} & set(require)
     return ParityResult(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from qkexport.compare import Comparison, OutputComparison
+from qkexport.proof.layers.results import Localization
 
 # Random vectors of a few hundred elements reach 0.1; a wrong mask or norm stays above 0.5.
 _UNRELATED: Final = 0.3
@@ -79,6 +80,7 @@ class CandidateResult:
         reason: Why it was skipped or did not load.
         skipped: The backend is absent.
         untested: Outputs whose reference was constant, empty or not finite in every case.
+        localization: Where the error of its first failing case arises, if that was asked for.
         notes: Such as emulation of a type, or how outputs were paired.
     """
 
@@ -89,6 +91,7 @@ class CandidateResult:
     skipped: bool = False
     untested: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    localization: Localization | None = None
 
     def __bool__(self) -> bool:
         return bool(self.cases) and all(self.cases) and not self.untested

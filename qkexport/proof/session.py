@@ -37,7 +37,7 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.refused: dict[str, str] = {}
         self._cases = cases
-        self._settings = settings
+        self.settings = settings
         self._spool = Spool()
 
     def __enter__(self) -> Run:
@@ -58,11 +58,15 @@ class Run:
             self.reference,
             candidate,
             self._prepared(keep=keep),
-            self._settings,
+            self.settings,
             self.seconds,
             self._spool if keep and not stop else None,
             stop=stop,
         )
+
+    def case(self, label: str) -> Prepared | None:
+        """A case that was kept, by its label."""
+        return self._spool.find_case(label)
 
     def prepared(self) -> Iterator[Prepared]:
         """The cases again, from disk where they were kept."""

@@ -47,6 +47,11 @@ class Spool:
         inputs, exact, baseline = (self.read(f"{key} {field}") for field in _TENSORS)
         return dataclasses.replace(case, inputs=inputs, exact=exact, baseline=baseline)
 
+    def find_case(self, label: str) -> Prepared | None:
+        """The case of that label, for whatever type its inputs were rounded to."""
+        keys = [key for key, case in self._cases.items() if case.label == label]
+        return self.read_case(keys[-1]) if keys else None
+
     def __contains__(self, key: str) -> bool:
         return key in self._paths
 

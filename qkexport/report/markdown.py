@@ -71,6 +71,8 @@ def _details(candidate: CandidateResult) -> list[str]:
             lines.append(_line(text + (f"; {where(output)}" if output.worst else "")))
         if case.replay:
             lines.append(_line(f"  replay: qkexport parity --replay {case.replay}"))
+    if candidate.localization is not None:
+        lines += [_line(reason) for reason in candidate.localization.reasons]
     lines += [_line(f"no case tests {name}") for name in candidate.untested]
     return ["", f"### {candidate.name} on {candidate.backend}", "", *lines] if lines else []
 

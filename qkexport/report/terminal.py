@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from qkexport.compare.ulp import HISTOGRAM_LABELS
 from qkexport.proof.results import CandidateResult, CaseResult, ParityResult, Verdict
+from qkexport.report.localization import print_localization
 from qkexport.report.text import number, sparkline
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def _print_candidate(candidate: CandidateResult, console: Console) -> None:
         console.print(_table(candidate))
     for case in candidate.cases:
         _print_failures(case, console)
+    if candidate.localization is not None:
+        print_localization(candidate.localization, console)
     if candidate.unrelated:
         console.print(_UNRELATED, style="red")
     derivation = _derivation(candidate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import torch
 
@@ -69,7 +69,7 @@ class OrtRunner:
         """Frees the session."""
         del self._session
 
-    def __enter__(self) -> OrtRunner:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import torch
 
@@ -52,3 +53,13 @@ class Runner(Protocol):
     def close(self) -> None:
         """Frees the model."""
         ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...

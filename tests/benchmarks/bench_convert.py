@@ -125,7 +125,7 @@ def main() -> None:
 
 def report(runs: dict[str, list[dict[str, Any]]]) -> None:
     """Prints medians, ratios to the first way, and the seconds of each stage."""
-    print(f"{'way':20}" + "".join(f"{n:>9} ratio" for n in ("seconds", "CPU", "peak GB")))  # noqa: T201
+    print(f"{'way':20}" + "".join(f"{n:>9} ratio" for n in ("seconds", "CPU", "peak GB")))
     base: list[float] | None = None
     for way, results in runs.items():
         numbers = [
@@ -135,11 +135,11 @@ def report(runs: dict[str, list[dict[str, Any]]]) -> None:
         ]
         base = base or numbers
         pairs = zip(numbers, base, strict=True)
-        print(f"{way:20}" + "".join(f"{n:9.2f} {n / first:5.2f}" for n, first in pairs))  # noqa: T201
+        print(f"{way:20}" + "".join(f"{n:9.2f} {n / first:5.2f}" for n, first in pairs))
         stages = [f"{k} {v:.1f} s" for k, v in results[-1]["seconds"].items() if k in _STAGES]
         if stages:
-            print("   ", ", ".join(stages))  # noqa: T201
-    print(f"limits for convert: {TIME_LIMIT} x time, {MEMORY_LIMIT} x memory")  # noqa: T201
+            print("   ", ", ".join(stages))
+    print(f"limits for convert: {TIME_LIMIT} x time, {MEMORY_LIMIT} x memory")
 
 
 _STAGES = ("load", "trace", "match", "save", "verify")

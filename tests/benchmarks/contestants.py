@@ -52,7 +52,7 @@ class Problem:
             scale=1.0 if self.window else self.head_dim**-0.5,
             qk_norm=QkNorm.L2 if self.window else QkNorm.RMS,
             qk_norm_epsilon=1e-12 if self.window else EPSILON,
-            rotary="after_norm" if self.rope else "none",  # type: ignore[arg-type]
+            rotary="after_norm" if self.rope else "none",
             causal=causal,
             kv_cache=KvCache.STATIC if self.cache_rows else KvCache.CONCAT,
             norm_axis=NormAxis.HEAD,

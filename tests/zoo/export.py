@@ -24,9 +24,7 @@ def export_program(sample: Sample) -> torch.export.ExportedProgram:
 
 def export_model(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
     with exporter_noise_logged(), torch.no_grad():
-        exported = torch.onnx.export(
-            program, (), dynamo=True, opset_version=opset, verbose=False
-        )
+        exported = torch.onnx.export(program, (), dynamo=True, opset_version=opset, verbose=False)
     assert exported is not None
     return ir.from_proto(exported.model_proto)
 

@@ -50,7 +50,7 @@ def causal_lm(
     shapes = None
     if dynamic:
         axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seqlen")}
-        shapes = {name: axes for name in kwargs}
+        shapes = dict.fromkeys(kwargs, axes)
     return Sample(randomized(model).to(dtype), (), kwargs, shapes)
 
 
@@ -93,17 +93,41 @@ FAMILIES: Final = (
     _lm("olmo 2", "olmo2", spec={"norm_axis": "hidden"}),
     _lm("olmo 3", "olmo3", spec={"norm_axis": "hidden"}),
     _lm("olmoe", "olmoe", spec={"norm_axis": "hidden"}, hidden_size=64, **_EXPERTS),
-    _lm("olmoe clipped", "olmoe", 0, skipped=("Clip",) * 2, clip_qkv=2.0, hidden_size=64, **_EXPERTS),
-    _lm("minimax m2", "minimax_m2", spec={"norm_axis": "hidden", "rotary_dim": 8}, rotary_dim=8, **_EXPERTS),
-    _lm("cohere", "cohere", spec={"qk_norm": "layer", "rotary_interleaved": True}, use_qk_norm=True),
+    _lm(
+        "olmoe clipped", "olmoe", 0, skipped=("Clip",) * 2, clip_qkv=2.0, hidden_size=64, **_EXPERTS
+    ),
+    _lm(
+        "minimax m2",
+        "minimax_m2",
+        spec={"norm_axis": "hidden", "rotary_dim": 8},
+        rotary_dim=8,
+        **_EXPERTS,
+    ),
+    _lm(
+        "cohere", "cohere", spec={"qk_norm": "layer", "rotary_interleaved": True}, use_qk_norm=True
+    ),
     _lm("hunyuan dense", "hunyuan_v1_dense", spec={"rotary": "before_norm"}),
     _lm("nanochat", "nanochat", spec={"rotary": "before_norm"}),
     _lm("stablelm", "stablelm", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
     _lm("persimmon", "persimmon", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
     _lm("phi", "phi", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
-    _lm("qwen3 next", "qwen3_next", fused=1, layer_types=["linear_attention", "full_attention"], masked=False, dynamic=False, **_EXPERTS),
+    _lm(
+        "qwen3 next",
+        "qwen3_next",
+        fused=1,
+        layer_types=["linear_attention", "full_attention"],
+        masked=False,
+        dynamic=False,
+        **_EXPERTS,
+    ),
     _lm("glm 4.5", "glm4_moe", use_qk_norm=True, first_k_dense_replace=2, **_EXPERTS),
-    _lm("exaone 4", "exaone4", spec={"rotary": None}, sliding_window=4, layer_types=["sliding_attention", "full_attention"]),
+    _lm(
+        "exaone 4",
+        "exaone4",
+        spec={"rotary": None},
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
     _lm("apertus", "apertus"),
     _lm("lfm2", "lfm2", layer_types=["full_attention", "full_attention"]),
     _lm("dots1", "dots1", first_k_dense_replace=2, **_EXPERTS),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import functools
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -74,6 +75,29 @@ def tokens(module: nn.Module, width: int = 40) -> Sample:
     return Sample(randomized(module), (torch.randn(2, 7, width),), {}, (axes,))
 
 
+def x_transformers(implementation: str, causal: bool = True, **options: Any) -> Sample:
+    """An attention layer of x-transformers."""
+    from x_transformers.x_transformers import Attention
+
+    module = Attention(
+        40, dim_head=8, heads=5, causal=causal, flash=implementation == "sdpa", **options
+    )
+    for name, parameter in module.named_parameters():
+        if "norm" in name:
+            nn.init.uniform_(parameter, 0.5, 1.5)
+    return Sample(_First(module).eval(), (torch.randn(2, 7, 40),), {}, None)
+
+
+class _First(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.module(x)
+        return result[0] if isinstance(result, tuple) else result
+
+
 FAMILIES: Final = (
     Family(
         "henry 2020",
@@ -87,5 +111,26 @@ FAMILIES: Final = (
         lambda implementation: tokens(GroupedQueries(implementation)),
         1,
         {"qk_norm": "rms", "num_heads": 6, "num_kv_heads": 2},
+    ),
+    Family(
+        "x-transformers l2",
+        functools.partial(x_transformers, qk_norm=True),
+        1,
+        {"qk_norm": "l2", "scale": 10.0},
+        implementations=("sdpa", "eager"),
+    ),
+    Family(
+        "x-transformers dim scale",
+        functools.partial(x_transformers, qk_norm=True, qk_norm_dim_scale=True),
+        1,
+        {"qk_norm": "l2"},
+        implementations=("sdpa", "eager"),
+    ),
+    Family(
+        "x-transformers groups",
+        functools.partial(x_transformers, qk_norm=True, qk_norm_groups=2),
+        0,
+        skipped=("part of each head",),
+        implementations=("sdpa", "eager"),
     ),
 )

@@ -129,10 +129,111 @@ def ltx(implementation: str) -> Sample:
     return joint(model, kwargs, num_frames=2, height=2, width=2)
 
 
+def hunyuan_video(implementation: str) -> Sample:
+    """Rotation on the image tokens only; the text stream has norms of its own."""
+    from diffusers.models.transformers.transformer_hunyuan_video import (
+        HunyuanVideoTransformer3DModel,
+    )
+
+    model = HunyuanVideoTransformer3DModel(
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1,
+        num_single_layers=1, num_refiner_layers=1, mlp_ratio=1.0, text_embed_dim=16,
+        pooled_projection_dim=8, rope_axes_dim=(4, 4, 4),
+    )  # fmt: skip
+    kwargs = {
+        "hidden_states": torch.randn(2, 4, 2, 4, 4),
+        "timestep": torch.tensor([3, 7]),
+        "encoder_hidden_states": torch.randn(2, 5, 16),
+        "encoder_attention_mask": torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]),
+        "pooled_projections": torch.randn(2, 8),
+        "guidance": torch.tensor([100.0, 200.0]),
+    }
+    return joint(model, kwargs)
+
+
+def auraflow(implementation: str) -> Sample:
+    from diffusers.models.transformers.auraflow_transformer_2d import AuraFlowTransformer2DModel
+
+    model = AuraFlowTransformer2DModel(
+        sample_size=8, in_channels=4, num_mmdit_layers=1, num_single_dit_layers=1,
+        attention_head_dim=16, num_attention_heads=2, joint_attention_dim=24,
+        caption_projection_dim=32, pos_embed_max_size=16,
+    )  # fmt: skip
+    kwargs = {
+        "hidden_states": torch.randn(2, 4, 8, 8),
+        "encoder_hidden_states": torch.randn(2, 3, 24),
+        "timestep": torch.tensor([0.3, 0.7]),
+    }
+    return joint(model, kwargs, {"encoder_hidden_states": {1: torch.export.Dim("text")}})
+
+
+def cogview4(implementation: str) -> Sample:
+    from diffusers.models.transformers.transformer_cogview4 import CogView4Transformer2DModel
+
+    model = CogView4Transformer2DModel(
+        in_channels=4, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
+        text_embed_dim=24, time_embed_dim=8, condition_dim=4, pos_embed_max_size=16, sample_size=8,
+        rope_axes_dim=(16, 16),
+    )  # fmt: skip
+    size = torch.tensor([[32.0, 32.0], [32.0, 32.0]])
+    kwargs = {
+        "hidden_states": torch.randn(2, 4, 8, 8),
+        "encoder_hidden_states": torch.randn(2, 3, 24),
+        "timestep": torch.tensor([3, 7]),
+        "original_size": size,
+        "target_size": size,
+        "crop_coords": torch.zeros(2, 2),
+    }
+    return joint(model, kwargs, {"encoder_hidden_states": {1: torch.export.Dim("text")}})
+
+
+def mochi(implementation: str) -> Sample:
+    from diffusers.models.transformers.transformer_mochi import MochiTransformer3DModel
+
+    model = MochiTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=8, num_layers=1, pooled_projection_dim=12,
+        in_channels=4, text_embed_dim=16, time_embed_dim=4, max_sequence_length=5,
+    )  # fmt: skip
+    kwargs = {
+        "hidden_states": torch.randn(1, 4, 2, 4, 4),
+        "encoder_hidden_states": torch.randn(1, 5, 16),
+        "timestep": torch.tensor([3]),
+        "encoder_attention_mask": torch.ones(1, 5, dtype=torch.bool),
+    }
+    return joint(model, kwargs)
+
+
+def hunyuan_dit(implementation: str) -> Sample:
+    """Cross attention whose queries are rotated and whose keys are not."""
+    from diffusers.models.transformers.hunyuan_transformer_2d import HunyuanDiT2DModel
+
+    model = HunyuanDiT2DModel(
+        num_attention_heads=2, attention_head_dim=8, in_channels=4, patch_size=2, sample_size=8,
+        hidden_size=16, num_layers=2, mlp_ratio=1.0, cross_attention_dim=8,
+        cross_attention_dim_t5=8, pooled_projection_dim=8, text_len=3, text_len_t5=4,
+        use_style_cond_and_image_meta_size=False,
+    )  # fmt: skip
+    kwargs = {
+        "hidden_states": torch.randn(2, 4, 8, 8),
+        "timestep": torch.tensor([3.0, 7.0]),
+        "encoder_hidden_states": torch.randn(2, 3, 8),
+        "text_embedding_mask": torch.ones(2, 3),
+        "encoder_hidden_states_t5": torch.randn(2, 4, 8),
+        "text_embedding_mask_t5": torch.ones(2, 4),
+        "image_rotary_emb": (torch.randn(16, 8), torch.randn(16, 8)),
+    }
+    return joint(model, kwargs)
+
+
 FAMILIES: Final = (
     Family("flux", flux, 2, {"qk_norm": "rms", "rotary": "after_norm", "rotary_interleaved": True}),
     Family("stable diffusion 3.5", sd3, 3, {"qk_norm": "rms", "rotary": "none"}),
     Family("wan", wan, 2, {"qk_norm": "rms", "norm_axis": "hidden"}),
     Family("cogvideox", cogvideox, 1, {"qk_norm": "layer"}),
     Family("ltx", ltx, 2, {"qk_norm": "rms", "norm_axis": "hidden"}),
+    Family("hunyuan video", hunyuan_video, 2, {"qk_norm": "rms", "rotary": "after_norm"}),
+    Family("auraflow", auraflow, 2, {"qk_norm": "layer", "rotary": "none"}),
+    Family("cogview 4", cogview4, 1, {"qk_norm": "layer"}),
+    Family("mochi", mochi, 0, skipped=("Concat",)),
+    Family("hunyuan dit", hunyuan_dit, 4, {"qk_norm": "layer"}),
 )

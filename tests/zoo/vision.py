@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final
 
 import torch
@@ -79,7 +78,12 @@ def timm_eva(implementation: str) -> Sample:
     )  # fmt: skip
     model.fused_attn = implementation == "sdpa"
     rope = torch.randn(6, 16)
-    return Sample(randomized(_Rotated(model)), (torch.randn(2, 7, 32), rope), {}, ({0: torch.export.Dim("batch")}, None))
+    return Sample(
+        randomized(_Rotated(model)),
+        (torch.randn(2, 7, 32), rope),
+        {},
+        ({0: torch.export.Dim("batch")}, None),
+    )
 
 
 class _Rotated(nn.Module):
@@ -115,7 +119,9 @@ class _Hidden(nn.Module):
         return self.module(pixels)[0]
 
 
-def timm_swin(implementation: str, name: str = "swin_transformer_v2", kind: str = "SwinTransformerV2") -> Sample:
+def timm_swin(
+    implementation: str, name: str = "swin_transformer_v2", kind: str = "SwinTransformerV2"
+) -> Sample:
     model = getattr(import_timm(f"timm.models.{name}"), kind)(
         img_size=16, patch_size=2, embed_dim=16, depths=(2,), num_heads=(2,), window_size=4,
         num_classes=5, mlp_ratio=1.0,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import onnx_ir as ir
-
 from qkexport.match.facts import Facts, integer, producer
 from qkexport.match.norms.norm import Norm, is_same, normalized_axes, uncast
 from qkexport.match.shapes import node_axes

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from qkexport.match.facts import FLOATS, Facts, integer, producer
 from qkexport.spec import QkNorm
 
-
 _FLOATING: Final = (*FLOATS, ir.DataType.DOUBLE)
 
 

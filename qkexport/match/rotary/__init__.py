@@ -6,9 +6,9 @@ from qkexport.match.facts import Facts, View
 from qkexport.match.rotary.fused import fused_rotation
 from qkexport.match.rotary.pairs import written_rotation
 from qkexport.match.rotary.rotation import Rotation
-from qkexport.match.rotary.rows import RowPart, joined_rotation, rotation_of_rows
+from qkexport.match.rotary.rows import RowPart, joined_rotation, rotation_of_rows, unrotated
 
-__all__ = ["Rotation", "RowPart", "find_rotation", "joined_rotation"]
+__all__ = ["Rotation", "RowPart", "find_rotation", "joined_rotation", "unrotated"]
 
 
 def find_rotation(facts: Facts, view: View) -> Rotation | None:

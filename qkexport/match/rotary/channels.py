@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from qkexport.match.facts import Facts, View, integer, is_op
 from qkexport.match.factors import aligned_layout
+from qkexport.match.facts import Facts, View, integer, is_op
 from qkexport.match.layout import CHANNEL, Axis, Factor, Layout, axis_size, labels
 from qkexport.match.moves import cast_back, step_back
 from qkexport.match.shapes import slice_ranges
@@ -55,7 +55,7 @@ class NotLinearError(Exception):
 LINEAR: Final = frozenset(
     {
         "Add", "Sub", "Mul", "Div", "Neg", "Concat", "Slice", "Split", "Gather", "Cast", "Identity",
-        "Reshape", "ScatterND", "Transpose", "Squeeze", "Unsqueeze",
+        "Reshape", "RotaryEmbedding", "ScatterND", "Transpose", "Squeeze", "Unsqueeze",
     }
 )  # fmt: skip
 
@@ -171,13 +171,16 @@ class Channels:
         return array.astype(np.float64).reshape(shape)
 
     def _weighted(self, cells: Cells, angle: View, full: Layout, layout: Layout) -> Cells:
-        if angle not in self.angles:
-            self.angles.append(angle)
-        index = self.angles.index(angle)
+        index = self._angle(angle)
         dims = [axis_size(full[i]).known or 0 for i in channel_axes(layout)]
         channels = np.arange(int(np.prod(dims))).reshape(dims)
         spread = np.broadcast_to(channels, cells.shape)
         return _elementwise(lambda cell, c: _with_angle(cell, index, int(c)), cells, spread)
+
+    def _angle(self, view: View) -> int:
+        if view not in self.angles:
+            self.angles.append(view)
+        return self.angles.index(view)
 
     def _concat(self, node: ir.Node, view: View) -> Cells:
         place = integer(node, "axis", 0) % view.rank
@@ -253,6 +256,27 @@ class Channels:
         cells[rows.reshape(-1)] = _with_axis(self.cells(View(updates, layout)), layout, 0)
         return cells
 
+    def _rotary(self, node: ir.Node, view: View) -> Cells:
+        """The operator on [b, h, s, d], with caches [b, s, r/2], on some channels of a head."""
+        source, cos, sin = node.inputs[:3]
+        positions = node.inputs[3] if len(node.inputs) > 3 else None
+        if source is None or cos is None or sin is None or positions is not None:
+            raise NotLinearError
+        cells = self.cells(View(source, view.layout))
+        width = integer(node, "rotary_embedding_dim", 0) or cells.size
+        turned = view.rank == 4 and channel_axes(view.layout) == [3]
+        if not turned or self._facts.shapes.rank(cos) != 3 or width % 2 or width > cells.size:
+            raise NotLinearError
+        axes = (view.layout[0], view.layout[2], (Factor(CHANNEL, Size(width // 2)),))
+        c, s = (self._angle(View(value, axes)) for value in (cos, sin))
+        result = cells.copy()
+        for i in range(width // 2):
+            pair = (2 * i, 2 * i + 1) if integer(node, "interleaved", 0) else (i, i + width // 2)
+            first, second = cells[pair[0]], cells[pair[1]]
+            result[pair[0]] = _with_angle(first, c, i) + _times(_with_angle(second, s, i), -1.0)
+            result[pair[1]] = _with_angle(second, c, i) + _with_angle(first, s, i)
+        return result
+
     def _taken(
         self, view: View, source: ir.Value, place: int, size: Size, rows: npt.NDArray[Any]
     ) -> Cells:
@@ -279,6 +303,7 @@ _RULES: Final[dict[str, Handler]] = {
     "Slice": Channels._slice,
     "Split": Channels._split,
     "Gather": Channels._gather,
+    "RotaryEmbedding": Channels._rotary,
     "ScatterND": Channels._scatter,
 }
 

@@ -7,8 +7,8 @@ RotaryEmbedding(x, cos [rows, r/2], sin, position_ids [b, s])
 from __future__ import annotations
 
 from qkexport.match import recipe as r
-from qkexport.match.facts import Facts, View, data_input, integer, producer
 from qkexport.match.factors import whole
+from qkexport.match.facts import Facts, View, data_input, integer, producer
 from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, Factor, extent, labels
 from qkexport.match.rotary.rotation import Rotation
 from qkexport.match.sizes import ONE

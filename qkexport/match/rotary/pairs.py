@@ -21,7 +21,7 @@ import onnx_ir as ir
 from qkexport.match import recipe as r
 from qkexport.match.arrange import first
 from qkexport.match.facts import Facts, View, is_op, producer
-from qkexport.match.layout import CHANNEL, HEAD, Factor, Layout, axis, extent, joined, labels
+from qkexport.match.layout import CHANNEL, HEAD, ROW, Factor, Layout, axis, extent, joined, labels
 from qkexport.match.moves import step_back
 from qkexport.match.rotary.channels import (
     LINEAR,
@@ -38,6 +38,9 @@ from qkexport.match.sizes import ONE, Size
 from qkexport.match.types import recipe_types
 
 _MAX_REGION: Final = 64  # values between a rotation's result and its source; the longest seen is 24
+
+
+_ONE_OPERAND: Final = ("Slice", "Split", "Gather", "Reshape", "RotaryEmbedding", "Squeeze")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +88,14 @@ def _rotation_of_heads(facts: Facts, view: View, source: ir.Value) -> Rotation |
     if turn is None:
         return None
     interleaved, sign, cos, sin = turn
-    caches = [_cache(facts, channels.angles[angle.index]) for angle in (cos, sin)]
+    caches = [_cache(facts, channels.angles[angle.index], view) for angle in (cos, sin)]
     if cos.width != sin.width or caches[0] is None or caches[1] is None:
         return None
     if any(extent(channels.angles[a.index].layout, CHANNEL).known != a.width for a in (cos, sin)):
         return None
-    split = [_by_head(facts, cache, heads, cos.width // heads) for cache in caches]
+    split = [
+        _by_head(facts, cache, heads, cos.width // heads) for cache in caches if cache is not None
+    ]
     if split[0] is None or split[1] is None:
         return None
     before = View(source, _channels_as_heads(_numbered(layout), heads, width))
@@ -180,7 +185,7 @@ def _candidates(facts: Facts, value: ir.Value) -> list[ir.Value]:
 
 
 def _data_inputs(node: ir.Node) -> Iterator[ir.Value]:
-    count = 1 if node.op_type in ("Slice", "Split", "Gather", "Reshape", "Squeeze") else None
+    count = 1 if node.op_type in _ONE_OPERAND else None
     for item in node.inputs[:count]:
         if item is not None and item.const_value is None:
             yield item
@@ -201,7 +206,7 @@ def _rotation_of(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
     if turn is None:
         return None
     rotary_dim, interleaved, sign, cos, sin = turn
-    recipes = [_cache(facts, channels.angles[angle.index]) for angle in (cos, sin)]
+    recipes = [_cache(facts, channels.angles[angle.index], view) for angle in (cos, sin)]
     if recipes[0] is None or recipes[1] is None:
         return None
     widths = [extent(channels.angles[angle.index].layout, CHANNEL).known for angle in (cos, sin)]
@@ -293,9 +298,12 @@ def _angle(found: Sequence[tuple[int, int]], rotary_dim: int, interleaved: bool)
     return _Angle(found[0][0], half) if columns == paired else None
 
 
-def _cache(facts: Facts, angle: View) -> r.Recipe | None:
+def _cache(facts: Facts, angle: View, result: View) -> r.Recipe | None:
     """The angles as a cache, from before they were unsqueezed to broadcast where that suffices."""
     views = [angle]
     while (move := step_back(facts, views[-1])) is not None and not move.copied:
         views.append(move.view)
-    return first(arranged_cache(r.Source(view.value), view.layout) for view in views)
+    one_row = extent(result.layout, ROW) == ONE
+    return first(
+        arranged_cache(r.Source(view.value), view.layout, one_row=one_row) for view in views
+    )

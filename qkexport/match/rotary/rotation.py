@@ -35,15 +35,21 @@ class Rotation:
     rank: int = 3
 
 
-def arranged_cache(recipe: r.Recipe, layout: Layout) -> r.Recipe | None:
-    """A tensor of angles as [B or 1, S, W], or [B or 1, H, S, W] where heads differ."""
-    found = {}
+def arranged_cache(recipe: r.Recipe, layout: Layout, *, one_row: bool) -> r.Recipe | None:
+    """A tensor of angles as [B or 1, S, W], or [B or 1, H, S, W] where heads differ.
+
+    Args:
+        recipe: The tensor.
+        layout: Its layout.
+        one_row: There is one token, so the tensor need not have an axis for it.
+    """
+    found: dict[str, int] = {}
     for place, factors in enumerate(layout):
         names = set(labels(factors))
         if len(names) > 1 or names & found.keys():
             return None
         found.update(dict.fromkeys(names, place))
-    if ROW not in found or CHANNEL not in found:
+    if (ROW not in found and not one_row) or CHANNEL not in found:
         return None
     order = (BATCH, HEAD, ROW, CHANNEL) if HEAD in found else (BATCH, ROW, CHANNEL)
     kept = [place for place, factors in enumerate(layout) if factors]

@@ -7,6 +7,7 @@ ScatterND(x, rows, rotated(Slice(x, rows)))        written in place
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -30,10 +31,12 @@ class RowPart:
     Attributes:
         source: The tokens before they are rotated.
         rotation: How, or None.
+        length: How many, [1] int64; None: as many as the source has.
     """
 
     source: View
     rotation: Rotation | None
+    length: r.Recipe | None = None
 
 
 def rotation_of_rows(facts: Facts, view: View, find_rotation: FindRotation) -> Rotation | None:
@@ -59,26 +62,40 @@ def joined_rotation(facts: Facts, parts: Sequence[RowPart]) -> Rotation | None:
     caches = []
     for name, unit in (("cos", 1.0), ("sin", 0.0)):
         rows = [
-            _identity(facts, part.source, getattr(first, name), unit)
+            _identity(facts, part, getattr(first, name), unit)
             if part.rotation is None
             else getattr(part.rotation, name)
             for part in parts
         ]
-        if None in rows:
+        known = [row for row in rows if row is not None]
+        if len(known) != len(rows):
             return None
-        caches.append(r.concat(rows, first.rank - 2))
+        caches.append(r.concat(known, first.rank - 2))
     return dataclasses.replace(first, cos=caches[0], sin=caches[1])
 
 
-def _identity(facts: Facts, tokens: View, like: r.Recipe, unit: float) -> r.Recipe | None:
+def unrotated(facts: Facts, tokens: Sequence[View], like: Rotation) -> Rotation | None:
+    """A rotation by nothing for these tokens; the views are of the same ones."""
+    for view in tokens:
+        still = RowPart(view, None)
+        cos, sin = _identity(facts, still, like.cos, 1.0), _identity(facts, still, like.sin, 0.0)
+        if cos is not None and sin is not None:
+            return dataclasses.replace(like, source=view, cos=cos, sin=sin)
+    return None
+
+
+def _identity(facts: Facts, part: RowPart, like: r.Recipe, unit: float) -> r.Recipe | None:
     """A cache of angle zero for these tokens, as wide as another."""
-    rows = extent(tokens.layout, ROW).known
+    layout = part.source.layout
+    if part.length is not None:
+        return with_rows(facts, like, part.length, unit)
+    rows = extent(layout, ROW).known
     if rows is not None:
         return with_rows(facts, like, r.integers([rows]), unit)
-    places = axes_with(tokens.layout, ROW)
-    if len(places) != 1 or len(tokens.layout[places[0]]) != 1:
+    places = axes_with(layout, ROW)
+    if len(places) != 1 or len(layout[places[0]]) != 1:
         return None
-    length = r.shape_of(r.Source(tokens.value), places[0], places[0] + 1)
+    length = r.shape_of(r.Source(part.source.value), places[0], places[0] + 1)
     return with_rows(facts, like, length, unit)
 
 
@@ -185,37 +202,61 @@ def _covers(pieces: Sequence[_Piece]) -> bool:
         return False
     return all(
         left.end is not None and left.end == right.start
-        for left, right in zip(pieces, pieces[1:], strict=False)
+        for left, right in itertools.pairwise(pieces)
     )
 
 
 def _scattered(
     facts: Facts, view: View, find_rotation: FindRotation
 ) -> tuple[View, list[RowPart]] | None:
-    """In-place rotation of the last rows, or of the first."""
+    """In-place rotation of the rows from some row on."""
     node = producer(view.value, "ScatterND")
     if node is None or None in node.inputs[:3] or labels(view.layout[0]) != (ROW,):
         return None
     data, indices, updates = (value for value in node.inputs[:3] if value is not None)
     reduction = node.attributes.get("reduction")
-    rows = facts.constants.array(indices)
-    total = facts.sizes(data)
-    if rows is None or total is None or total[0].known is None or rows.ndim != 2:
-        return None
     if reduction is not None and reduction.as_string() != "none":
         return None
-    where = rows.reshape(-1)
-    start, stop = int(where[0]), int(where[-1]) + 1
-    if where.tolist() != list(range(start, stop)):
-        return None
+    tail = _tail_rows(facts, indices, data)
     part = _row_part(facts, View(updates, _own_rows(facts, view.layout, 0, updates)), find_rotation)
     piece = _piece(facts, part.source, 0)
     before = View(data, view.layout)
-    if part.rotation is None or piece is None or not _is_view_of(facts, before, piece.source):
+    if tail is None or part.rotation is None or piece is None:
         return None
-    if (piece.start, piece.end) != (start, None if stop == total[0].known else stop):
+    start, length = tail
+    if (piece.start, piece.end) != (start, None) or not _is_view_of(facts, before, piece.source):
         return None
-    return before, _with_rest(before, part, start, total[0].known - stop)
+    return before, [part] if start == 0 else [RowPart(before, None, length), part]
+
+
+def _tail_rows(
+    facts: Facts, indices: ir.Value, data: ir.Value
+) -> tuple[object, r.Recipe] | None:
+    """(start, start as a recipe) of row numbers start, start + 1, ... to the last row."""
+    total = facts.sizes(data)
+    rows = facts.constants.array(indices)
+    if total is None:
+        return None
+    if rows is not None:
+        numbers = rows.reshape(-1).tolist()
+        if total[0].known is None or numbers != list(range(numbers[0], total[0].known)):
+            return None
+        return numbers[0], r.integers([numbers[0]])
+    column = producer(indices, "Unsqueeze")
+    cut = None if column is None else producer(column.inputs[0], "Slice")
+    numbers_node = None if cut is None else producer(cut.inputs[0], "Range")
+    if cut is None or numbers_node is None or cut.inputs[1] is None:
+        return None
+    sizes = facts.sizes(numbers_node.outputs[0])
+    if sizes != total[:1] or _bound(facts, cut.inputs[2]) is not None:
+        return None
+    if facts.constants.scalar(numbers_node.inputs[0]) != 0.0:
+        return None
+    if facts.constants.scalar(numbers_node.inputs[2]) != 1.0:
+        return None
+    if data_input(cut, 4) is not None and facts.constants.integers(data_input(cut, 4)) != (1,):
+        return None
+    return _bound(facts, cut.inputs[1]), r.Source(cut.inputs[1])
 
 
 def _is_view_of(facts: Facts, view: View, value: ir.Value) -> bool:
@@ -226,12 +267,3 @@ def _is_view_of(facts: Facts, view: View, value: ir.Value) -> bool:
         view = move.view
     return True
 
-
-def _with_rest(data: View, part: RowPart, before: int, after: int) -> list[RowPart]:
-    def rest(count: int) -> list[RowPart]:
-        if not count:
-            return []
-        rows = dataclasses.replace(data.layout[0][0], size=Size(count))
-        return [RowPart(View(data.value, ((rows,), *data.layout[1:])), None)]
-
-    return [*rest(before), part, *rest(after)]

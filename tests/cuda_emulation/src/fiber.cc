@@ -13,12 +13,9 @@
 namespace cuda_emulation {
 namespace {
 
-// Sanitized frames of an unrolled kernel are large.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kStackBytes = 512 * 1024;
-#else
-constexpr std::size_t kStackBytes = 128 * 1024;
-#endif
+// Frames of an unrolled kernel are large, and an overflow would damage the heap. Pages that no
+// frame reaches cost nothing.
+constexpr std::size_t kStackBytes = 1024 * 1024;
 
 }  // namespace
 

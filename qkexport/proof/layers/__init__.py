@@ -1,0 +1,1 @@
+"""Localization of errors: which attention, and what is wrong with it."""

@@ -1,0 +1,83 @@
+"""Where two models part, attention by attention."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+from qkexport.compare import OutputComparison
+
+
+class LayerVerdict(enum.StrEnum):
+    """What one attention does to the error."""
+
+    MATCHED = "matched"
+    ORIGIN = "origin"  # its inputs are within their budget, its output is not
+    INHERITED = "inherited"  # its inputs are beyond their budget already
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerResult:
+    """One attention of the candidate against the same attention of the reference.
+
+    Attributes:
+        index: In the order of the graph.
+        node: Name in the candidate.
+        module: Path of the module in the reference; empty where unknown.
+        verdict: See `LayerVerdict`.
+        inputs: Query, key and value.
+        output: The attention's result.
+    """
+
+    index: int
+    node: str
+    module: str
+    verdict: LayerVerdict
+    inputs: tuple[OutputComparison, ...]
+    output: OutputComparison
+
+    def __bool__(self) -> bool:
+        return self.verdict is LayerVerdict.MATCHED
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON documents."""
+        return {
+            "index": self.index,
+            "node": self.node,
+            "module": self.module,
+            "verdict": str(self.verdict),
+            "max_abs_error": self.output.max_abs_error,
+            "usage": self.output.usage if self.output.usage < float("inf") else None,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Localization:
+    """All attentions on one failing case, and what is known of the first that errs.
+
+    Attributes:
+        case: Label of the case.
+        layers: In the order of the graph.
+        reasons: Sentences that say where and why, the most telling first.
+        problem: Why nothing could be localized; empty when it could.
+    """
+
+    case: str
+    layers: tuple[LayerResult, ...] = ()
+    reasons: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def first(self) -> LayerResult | None:
+        """The first attention beyond its budget."""
+        return next((layer for layer in self.layers if not layer), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON documents."""
+        return {
+            "case": self.case,
+            "layers": [layer.to_dict() for layer in self.layers],
+            "reasons": list(self.reasons),
+            "problem": self.problem,
+        }
