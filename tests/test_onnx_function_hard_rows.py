@@ -155,6 +155,15 @@ def test_lengths_are_clamped_to_the_keys_there_are(opset: int, dynamic: bool) ->
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+def test_lengths_shift_a_lower_right_triangle(opset: int, dynamic: bool) -> None:
+    case = _case({"causal": "lower_right"}, kv_lengths=torch.tensor([5, 3]))
+    output = _output(case, opset, dynamic=dynamic)
+    assert (output[1, :, :2] == 0).all(), "queries before the first key"
+    first = case.inputs["value"][1, :, 0].repeat_interleave(2, 0)
+    torch.testing.assert_close(output[1, :, 2], first)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_a_mask_of_fewer_windows_is_read_round_robin(opset: int, dynamic: bool) -> None:
     mask = torch.rand(3, 1, 5, 5) > 0.4
     case = _case(batch_size=6, attn_mask=mask)
@@ -163,7 +172,7 @@ def test_a_mask_of_fewer_windows_is_read_round_robin(opset: int, dynamic: bool) 
     torch.testing.assert_close(output, _output(whole, opset))
 
 
-@pytest.mark.parametrize("lengths", [[4, 9], [2, 0], [1, 12]])
+@pytest.mark.parametrize("lengths", [[4, 9], [2, 0], [1, 12], [-99, 99]])
 def test_a_static_cache_takes_the_rows_that_fit(opset: int, lengths: list[int]) -> None:
     past = {name: torch.randn(2, 2, 9, 8) for name in ("past_key", "past_value")}
     spec = {"causal": "lower_right", "kv_cache": "static"}
