@@ -32,6 +32,7 @@ class Family:
         implementations: Attention implementations the model has.
         opsets: Opsets to export at.
         rows: Names of the models this row stands for, for the table in the documentation.
+        quick: Exported in the quick test run too; others are like one that is.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Family:
     implementations: tuple[str, ...] = ("sdpa",)
     opsets: tuple[int, ...] = (20, 23, 24)
     rows: str = ""
+    quick: bool = True
 
 
 def randomized(module: torch.nn.Module) -> torch.nn.Module:

@@ -62,6 +62,7 @@ def _lm(
     *,
     skipped: tuple[str, ...] = (),
     rows: str = "",
+    quick: bool = False,
     **options: Any,
 ) -> Family:
     expected = _HEAD | (spec or {})
@@ -73,6 +74,7 @@ def _lm(
         skipped,
         implementations=("sdpa", "eager"),
         rows=rows or name,
+        quick=quick,
     )
 
 
@@ -83,18 +85,24 @@ _EXPERTS: Final = {
 _YARNLESS: Final = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 
 FAMILIES: Final = (
-    _lm("qwen3", "qwen3", rows="Qwen3"),
-    _lm("qwen3 float16", "qwen3", dtype=torch.float16, spec={"norm_rounding": "before_weight"}),
+    _lm("qwen3", "qwen3", rows="Qwen3", quick=True),
+    _lm(
+        "qwen3 float16",
+        "qwen3",
+        dtype=torch.float16,
+        spec={"norm_rounding": "before_weight"},
+        quick=True,
+    ),
     _lm("qwen3 without mask", "qwen3", masked=False),
     _lm("qwen3 static", "qwen3", masked=False, dynamic=False),
     _lm("qwen3 moe", "qwen3_moe", **_EXPERTS),
-    _lm("gemma 3", "gemma3_text", spec={"scale": 24**-0.5}, query_pre_attn_scalar=24),
-    _lm("gemma 4", "gemma4_text"),
-    _lm("olmo 2", "olmo2", spec={"norm_axis": "hidden"}),
+    _lm("gemma 3", "gemma3_text", spec={"scale": 24**-0.5}, query_pre_attn_scalar=24, quick=True),
+    _lm("gemma 4", "gemma4_text", quick=True),
+    _lm("olmo 2", "olmo2", spec={"norm_axis": "hidden"}, quick=True),
     _lm("olmo 3", "olmo3", spec={"norm_axis": "hidden"}),
     _lm("olmoe", "olmoe", spec={"norm_axis": "hidden"}, hidden_size=64, **_EXPERTS),
     _lm(
-        "olmoe clipped", "olmoe", 0, skipped=("Clip",) * 2, clip_qkv=2.0, hidden_size=64, **_EXPERTS
+        "olmoe clipped", "olmoe", 0, skipped=("Clip",) * 2, clip_qkv=2.0, hidden_size=64, quick=True, **_EXPERTS
     ),
     _lm(
         "minimax m2",
@@ -105,11 +113,26 @@ FAMILIES: Final = (
     ),
     _lm(
         "cohere", "cohere", spec={"qk_norm": "layer", "rotary_interleaved": True}, use_qk_norm=True
+        quick=True,
     ),
     _lm("hunyuan dense", "hunyuan_v1_dense", spec={"rotary": "before_norm"}),
-    _lm("nanochat", "nanochat", spec={"rotary": "before_norm"}),
-    _lm("stablelm", "stablelm", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
-    _lm("persimmon", "persimmon", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
+    _lm("nanochat", "nanochat", spec={"rotary": "before_norm"}, quick=True),
+    _lm(
+        "stablelm",
+        "stablelm",
+        spec={"qk_norm": "layer"},
+        qk_layernorm=True,
+        hidden_size=64,
+        quick=True,
+    ),
+    _lm(
+        "persimmon",
+        "persimmon",
+        spec={"qk_norm": "layer"},
+        qk_layernorm=True,
+        hidden_size=64,
+        quick=True,
+    ),
     _lm("phi", "phi", spec={"qk_norm": "layer"}, qk_layernorm=True, hidden_size=64),
     _lm(
         "qwen3 next",

@@ -103,6 +103,7 @@ class Channels:
         return self._touches[value]
 
     def _identity(self, layout: Layout) -> Cells:
+        layout = _counted_in_order(layout)
         if self.source_layout not in (None, layout):
             raise NotLinearError
         self.source_layout = layout
@@ -321,6 +322,15 @@ def channel_dims(layout: Layout) -> list[int]:
     if any(dim is None for dim in dims):
         raise NotLinearError
     return [dim or 0 for dim in dims]
+
+
+def _counted_in_order(layout: Layout) -> Layout:
+    """The layout with one digit for each axis of channels: cells count them as they lie."""
+    places = channel_axes(layout)
+    return tuple(
+        (Factor(CHANNEL, axis_size(factors)),) if i in places else factors
+        for i, factors in enumerate(layout)
+    )
 
 
 def _with_channels(layout: Layout, place: int, size: int) -> Layout:

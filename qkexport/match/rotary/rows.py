@@ -229,9 +229,7 @@ def _scattered(
     return before, [part] if start == 0 else [RowPart(before, None, length), part]
 
 
-def _tail_rows(
-    facts: Facts, indices: ir.Value, data: ir.Value
-) -> tuple[object, r.Recipe] | None:
+def _tail_rows(facts: Facts, indices: ir.Value, data: ir.Value) -> tuple[object, r.Recipe] | None:
     """(start, start as a recipe) of row numbers start, start + 1, ... to the last row."""
     total = facts.sizes(data)
     rows = facts.constants.array(indices)
@@ -266,4 +264,3 @@ def _is_view_of(facts: Facts, view: View, value: ir.Value) -> bool:
             return False
         view = move.view
     return True
-
