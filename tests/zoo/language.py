@@ -102,7 +102,14 @@ FAMILIES: Final = (
     _lm("olmo 3", "olmo3", spec={"norm_axis": "hidden"}),
     _lm("olmoe", "olmoe", spec={"norm_axis": "hidden"}, hidden_size=64, **_EXPERTS),
     _lm(
-        "olmoe clipped", "olmoe", 0, skipped=("Clip",) * 2, clip_qkv=2.0, hidden_size=64, quick=True, **_EXPERTS
+        "olmoe clipped",
+        "olmoe",
+        0,
+        skipped=("Clip",) * 2,
+        clip_qkv=2.0,
+        hidden_size=64,
+        quick=True,
+        **_EXPERTS,
     ),
     _lm(
         "minimax m2",
@@ -112,7 +119,10 @@ FAMILIES: Final = (
         **_EXPERTS,
     ),
     _lm(
-        "cohere", "cohere", spec={"qk_norm": "layer", "rotary_interleaved": True}, use_qk_norm=True
+        "cohere",
+        "cohere",
+        spec={"qk_norm": "layer", "rotary_interleaved": True},
+        use_qk_norm=True,
         quick=True,
     ),
     _lm("hunyuan dense", "hunyuan_v1_dense", spec={"rotary": "before_norm"}),
