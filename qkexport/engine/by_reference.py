@@ -52,10 +52,10 @@ def read_by_reference(path: Path) -> onnx.ModelProto:
         try:
             message = _rewrite_model(data, path.name)
             model: onnx.ModelProto = onnx.ModelProto.FromString(message)
-            return model  # noqa: TRY300 (the errors of both lines are one)
         except (IndexError, ValueError, KeyError) as error:
             message_text = f"Model {path.name} must be an ONNX file, got a malformed message."
             raise LoadError(message_text) from error
+    return model
 
 
 def _rewrite_model(data: mmap.mmap, location: str) -> bytes:

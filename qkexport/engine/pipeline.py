@@ -20,11 +20,11 @@ from qkexport.engine.options import AttentionChoice, BuildOptions
 from qkexport.engine.plan import Plan, plan_build
 from qkexport.engine.prepare import Prepared, external_files, prepare, read_model
 from qkexport.engine.profiles import complete_profiles
-from qkexport.engine.provenance import Provenance, describe
+from qkexport.engine.provenance import Provenance, describe, digest_of, in_background
 from qkexport.engine.result import BuildResult, Check
 from qkexport.errors import UsageError
 from qkexport.files import sha256_of, write_whole
-from qkexport.manifest import Manifest, manifest_path, manifest_text
+from qkexport.manifest import FileRecord, Manifest, manifest_path, manifest_text
 
 if TYPE_CHECKING:
     from qkexport.engine.progress import Progress
@@ -156,13 +156,15 @@ class _Run:
         self, prepared: Prepared, job: Job, compiled: Compiled, key: str | None
     ) -> BuildResult:
         with self.stage("write"):
-            manifest = describe(
-                self.plan, prepared, job, compiled, self.provenance, self.target.name
-            )
+            # Hashing and writing take turns at no lock: together they cost the longer of the two.
+            engine_digest = in_background(digest_of, compiled.plan)
             checks = check_engine(self.plan.bindings, compiled, job, prepared.num_attentions)
             passed = all(check.passed is not False for check in checks)
             if passed:
                 write_whole(self.target, [memoryview(compiled.plan)])
+            record = FileRecord(self.target.name, engine_digest.result())
+            manifest = describe(self.plan, prepared, job, compiled, self.provenance, record)
+            if passed:
                 write_whole(manifest_path(self.target), [manifest_text(manifest).encode()])
             if passed and self.cache is not None and key is not None:
                 self.cache.store(key, self.target)

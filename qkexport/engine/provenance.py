@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qkexport._version import __version__
 from qkexport.engine.compile import Compiled, Job, TensorDescription
@@ -15,6 +16,9 @@ from qkexport.engine.plan import Plan
 from qkexport.engine.prepare import Prepared
 from qkexport.files import sha256_of
 from qkexport.manifest import FileRecord, Manifest, TensorRecord
+
+if TYPE_CHECKING:
+    import tensorrt as trt
 
 _FLOATS = ("float32", "float16", "bfloat16", "fp8")
 
@@ -34,11 +38,21 @@ class Provenance:
     @classmethod
     def start(cls, source: Path, external: Sequence[Path]) -> Provenance:
         """Starts hashing a model and the files that hold its weights, which it may do itself."""
-        pool = ThreadPoolExecutor(1, thread_name_prefix="qkexport-digest")
         others = [path for path in external if path != source.absolute()]
-        digest = pool.submit(sha256_of, source, *others)
-        pool.shutdown(wait=False)
-        return cls(source, digest)
+        return cls(source, in_background(sha256_of, source, *others))
+
+
+def in_background(work: Callable[..., str], *arguments: Any) -> Future[str]:
+    """Computes a digest on a thread of its own."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="qkexport-digest")
+    digest = pool.submit(work, *arguments)
+    pool.shutdown(wait=False)
+    return digest
+
+
+def digest_of(plan: trt.IHostMemory) -> str:
+    """Digest of an engine in memory."""
+    return hashlib.sha256(memoryview(plan)).hexdigest()
 
 
 def describe(
@@ -47,12 +61,12 @@ def describe(
     job: Job,
     compiled: Compiled,
     provenance: Provenance,
-    engine_name: str,
+    engine: FileRecord,
 ) -> Manifest:
     """The manifest of an engine that has just been compiled."""
     tensors = (*compiled.inputs, *compiled.outputs)
     return Manifest(
-        engine=FileRecord(engine_name, hashlib.sha256(compiled.plan).hexdigest()),
+        engine=engine,
         onnx=FileRecord(provenance.source.name, provenance.digest.result()),
         plugin=None if job.plugin is None else FileRecord(str(job.plugin), sha256_of(job.plugin)),
         op_version=prepared.op_version,

@@ -4,7 +4,7 @@ Each way runs in a process of its own, alternating, on the same file: a stack of
 in native form, so that TensorRT is given the same model. The bare way parses, builds and writes the
 engine; ours also reads and checks the graph, hashes model and engine, and writes the manifest.
 
-    python tests/benchmarks/bench_build.py [--layers 12] [--rounds 5]
+    python tests/benchmarks/bench_build.py [--layers 28] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def run_one(way: str, model: Path, engine: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--way", choices=WAYS)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--engine", type=Path)
