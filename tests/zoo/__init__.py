@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo import language, layers, papers, streams, vision
+from zoo import caches, language, layers, papers, streams, vision
 from zoo.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -11,4 +11,5 @@ FAMILIES: tuple[Family, ...] = (
     *vision.FAMILIES,
     *streams.FAMILIES,
     *papers.FAMILIES,
+    *caches.FAMILIES,
 )
