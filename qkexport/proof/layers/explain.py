@@ -183,4 +183,4 @@ def _by_head(x: torch.Tensor, captured: Captured) -> torch.Tensor:
         return x
     spec = captured.point.signature.spec
     heads = spec.num_kv_heads if x is captured.inputs["value"] else spec.num_heads
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)

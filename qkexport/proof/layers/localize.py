@@ -62,10 +62,11 @@ class Side:
             )
         }
 
-    def captured(self, index: int, values: Tensors) -> dict[str, torch.Tensor]:
-        """All inputs of one attention by the operator's names."""
+    def through(self, index: int, values: Tensors) -> Captured:
+        """One attention with all that went through it."""
         point = self.points[index]
-        return {name: self._of(value, values) for name, value in point.inputs.items()}
+        inputs = {name: self._of(value, values) for name, value in point.inputs.items()}
+        return Captured(point, inputs, self._of(point.output, values))
 
     def _of(self, value: ir.Value, values: Tensors) -> torch.Tensor:
         known = weight_or_input(value, self.inputs)
@@ -148,8 +149,9 @@ def _localize(
     layers = tuple(
         _layer(index, reference, candidate, judged) for index in range(len(reference.points))
     )
-    reasons = _reasons(layers, reference, candidate, exact, found, judged)
-    if layers and any(layer.verdict is LayerVerdict.INHERITED for layer in layers[:1]):
+    first = next((layer for layer in layers if not layer), None)
+    reasons = _reasons(first, reference, candidate, exact, found)
+    if first is None or first.verdict is LayerVerdict.INHERITED:
         reasons += first_deviation(
             reference.model, reference.inputs, candidate.inputs, path, backend, tolerance
         )
@@ -182,25 +184,16 @@ def _layer(
 
 
 def _reasons(
-    layers: tuple[LayerResult, ...],
-    reference: Side,
-    candidate: Side,
-    exact: Tensors,
-    found: Tensors,
-    judged: Mapping[str, OutputComparison],
+    first: LayerResult | None, reference: Side, candidate: Side, exact: Tensors, found: Tensors
 ) -> list[str]:
-    first = next((layer for layer in layers if not layer), None)
     if first is None:
         return ["every attention is within its budget: the error arises after the last one"]
     place = first.node + (f" ({first.module})" if first.module else "")
     if first.verdict is LayerVerdict.INHERITED:
         wrong = [name for name, x in zip(_COMPARED, first.inputs, strict=True) if not x]
-        return [f"the error arises before {place}: its {', '.join(wrong)} differ"]
-    index = first.index
+        return [f"the error arises before {place}: beyond its budget is {', '.join(wrong)}"]
     sides = [
-        Captured(
-            side.points[index], side.captured(index, values), side.named(values)[f"{index} output"]
-        )
+        side.through(first.index, values)
         for side, values in ((reference, exact), (candidate, found))
     ]
     return [f"the error arises in {place}", *explain(sides[0], sides[1], first.output)]

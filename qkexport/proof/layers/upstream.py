@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx_ir as ir
 import torch
 
-from qkexport.compare import Rules, Tolerance, compare_outputs
+from qkexport.compare import NoiseEffects, Rules, Tolerance, compare_outputs
+from qkexport.compare.tolerance import NOISE_DRAWS
+from qkexport.oracle.graph import noise_tap
+from qkexport.oracle.noise import RoundingNoise
 from qkexport.proof.layers.taps import candidate_values, interpreted_values
 
 Tensors = Mapping[str, torch.Tensor]
@@ -52,13 +55,26 @@ def first_deviation(
     for name, node in shared:
         if name not in exact or exact[name].shape != found[name].shape:
             continue
+        same_type = native[name].dtype == found[name].dtype
         comparison = compare_outputs(
             {name: found[name]},
             {name: exact[name]},
-            {name: native[name]} if native[name].dtype == found[name].dtype else None,
+            {name: native[name]} if same_type else None,
             rules=Rules(tolerance, vacuous_fails=False),
+            noise=_noise(
+                reference, reference_inputs, name, None if same_type else found[name].dtype
+            ),
         )
         if not comparison:
             usage = comparison.outputs[0].usage
             return [f"the first value that differs is {name} of {node.op_type} ({usage:.3g} x)"]
     return []
+
+
+def _noise(model: ir.Model, inputs: Tensors, name: str, narrow: torch.dtype | None) -> NoiseEffects:
+    def draws() -> Iterator[dict[str, torch.Tensor]]:
+        for seed in range(NOISE_DRAWS):
+            change = noise_tap(RoundingNoise(seed, narrow))
+            yield interpreted_values(model, inputs, [name], exact=True, change=change)
+
+    return NoiseEffects(draws)
