@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The tour: every command is printed before it runs. Usage: samples/demo.sh [folder with qkexport]
 set -euo pipefail
+bin=$(realpath "${1:-$(dirname "$0")/../.venv/bin}")
 cd "$(dirname "$0")/01_convert_a_model"
-export PATH="$(realpath "${1:-../../.venv/bin}"):$PATH"
+export PATH="$bin:$PATH"
 out=$(realpath -m ../../build/demo)
 mkdir -p "$out"
 

@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_models import WIDTH, needs_rtx, save_cross, save_fused, save_native, spec_with
+from engine_models import (
+    WIDTH,
+    needs_rtx,
+    save_cross,
+    save_fused,
+    save_native,
+    save_reshape,
+    spec_with,
+)
 
 import qkexport
 from qkexport import BuildOptions
-from qkexport.engine.options import ShapeRange
+from qkexport.engine.options import ShapeRange, parse_shapes
 from qkexport.engine.verify import verify_files
 from qkexport.errors import BuildError, UnsupportedModelError, UsageError
 
@@ -121,6 +129,21 @@ def test_default_shapes_come_with_a_warning(
     assert "batch 1..8 (best at 1), seq 1..1024 (best at 128)" in caplog.text
     shapes = ((1, 1, WIDTH), (1, 128, WIDTH), (8, 1024, WIDTH))
     assert result.manifest.profiles == ({"x": shapes},)
+
+
+def test_an_input_that_decides_over_shapes_is_given_by_its_values(tmp_path: Path) -> None:
+    model = save_reshape(tmp_path / "model.onnx")
+    shapes = ["x=1x6,2x6,4x6", "target=1x1,6x2,24x24"]
+    options = BuildOptions(targets=("sm_89",), profiles=parse_shapes(shapes))
+    result = qkexport.build(model, tmp_path / "m.engine", options=options)
+    assert result.manifest.profiles[0]["target"] == ((1, 1), (6, 2), (24, 24))
+    without = BuildOptions(targets=("sm_89",), profiles=parse_shapes(shapes[:1]))
+    with pytest.raises(BuildError, match="missing values for shape input") as caught:
+        qkexport.build(model, tmp_path / "m.engine", options=without)
+    assert "with the values joined by x" in str(caught.value)
+    wrong = BuildOptions(profiles=parse_shapes([shapes[0], "target=1x1x1"]))
+    with pytest.raises(UsageError, match="must give its"):
+        qkexport.build(model, tmp_path / "m.engine", options=wrong)
 
 
 def test_several_profiles_are_kept_in_order(

@@ -27,6 +27,10 @@ from qkexport.errors import BuildError
         ("graph_jit.cpp:278: CHECK(status == CUDA_SUCCESS) failed.", "with an NVIDIA driver"),
         ("Unable to load library: libnvinfer_lean.so.10", "lean runtime"),
         ("Failed to open file: weights.bin", "copy the data file"),
+        (
+            "Optimization profile 0 is missing values for shape input tensor t.",
+            "--shape NAME=MIN,OPT,MAX with the values",
+        ),
         ("std::bad_alloc", "more memory"),
         ("Cannot compile operation 'm' for Turing (SM75): FP32 GEMM", "--dtype float16"),
         ("x: for dimension number 1 in profile 0 does not match", "--shape NAME=MIN,OPT,MAX"),

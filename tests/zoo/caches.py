@@ -94,7 +94,8 @@ def _tokens(module: nn.Module, *lengths: int) -> Sample:
     batch = torch.export.Dim("batch")
     args = tuple(torch.randn(2, length, 40) for length in lengths)
     shapes = tuple(
-        {0: batch, 1: torch.export.Dim(name)} for name, _ in zip(("tokens", "keys"), lengths)
+        {0: batch, 1: torch.export.Dim(name)}
+        for name, _ in zip(("tokens", "keys"), lengths, strict=False)
     )
     return Sample(randomized(module), args, {}, shapes)
 
