@@ -181,3 +181,13 @@ def save_embedding(path: Path, *, rows: int, width: int = 1024) -> Path:
     attention = ir.Node(OP_DOMAIN, OP_TYPE, [gather.outputs[0]] * 3, attributes, name="attention")
     _name(attention.outputs, "float16", ["batch", "seq", width], names=["y"])
     return _save(path, [ids], attention.outputs, [gather, attention], [table])
+
+
+def save_reshape(path: Path) -> Path:
+    """x[n, 6] in the shape that a second input says."""
+    x = _input("x", "float16", ["n", 6])
+    target = ir.Value(name="target", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([2]))
+    reshape = ir.node("Reshape", [x, target])
+    relu = ir.node("Relu", reshape.outputs)
+    _name(relu.outputs, "float16", ["a", "b"], names=["y"])
+    return _save(path, [x, target], relu.outputs, [reshape, relu], [])

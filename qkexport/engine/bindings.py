@@ -54,6 +54,7 @@ class Bindings(Protocol):
     ProfilingVerbosity: type[trt.ProfilingVerbosity]
     Runtime: type[trt.Runtime]
     TensorIOMode: type[trt.TensorIOMode]
+    TensorLocation: type[trt.TensorLocation]
 
     def get_plugin_registry(self) -> trt.IPluginRegistry:
         """The registry that all builders and runtimes of the process share."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from qkexport.engine.bindings import Bindings, Flavour
 from qkexport.engine.options import BuildOptions, Profile
 from qkexport.engine.targets import set_targets
-from qkexport.errors import BuildError
+from qkexport.errors import BuildError, UsageError
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -97,5 +97,8 @@ def _set_shapes(profile: trt.IOptimizationProfile, tensor: trt.ITensor, shapes: 
     sizes = (shape.minimum, shape.optimum, shape.maximum)
     if tensor.is_shape_tensor:
         profile.set_shape_input(tensor.name, *map(list, sizes))
+    elif len(tensor.shape) != len(shape.minimum):
+        message = f"Values of input {tensor.name} must matter for shapes, got {shape}."
+        raise UsageError(message, note="TensorRT uses the input as data alone.")
     else:
         profile.set_shape(tensor.name, *sizes)

@@ -69,6 +69,11 @@ _REMEDIES: Final = (
         "build on a machine with more memory, or split the model.",
     ),
     _remedy(
+        r"missing values for shape input",
+        "the values of this input decide over shapes, so a profile must say how they vary.",
+        "give --shape NAME=MIN,OPT,MAX with the values joined by x, as in target=1x1,6x2,24x24.",
+    ),
+    _remedy(
         r"optimization profile|profile \d+|kMIN|kOPT|kMAX",
         "the shapes of an optimization profile do not fit the model.",
         "give --shape NAME=MIN,OPT,MAX that the model accepts.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,11 @@ def _check_fits(name: str, shapes: ShapeRange, inputs: Mapping[str, InputDomain]
         message = f"Shape names an input that the model does not have, got {name!r}."
         raise UsageError(message, note=f"the inputs are {', '.join(inputs)}.")
     wanted = inputs[name].shape
+    if takes_values(inputs[name]):
+        if len(shapes.minimum) != math.prod(int(size) for size in wanted):
+            message = f"Shape of input {name} must give its {wanted} values, got {shapes}."
+            raise UsageError(message, note="a small integer input of fixed size is a shape itself.")
+        return
     fits = len(wanted) == len(shapes.minimum) and all(
         isinstance(dim, str) or {low, best, high} == {dim}
         for dim, low, best, high in zip(
@@ -61,6 +67,11 @@ def _check_fits(name: str, shapes: ShapeRange, inputs: Mapping[str, InputDomain]
         shape = "x".join(map(str, wanted))
         message = f"Shape of input {name} must fit {shape}, got {shapes}."
         raise UsageError(message, note="only named dimensions may vary.")
+
+
+def takes_values(item: InputDomain) -> bool:
+    """Whether `--shape` gives an input's values: its own shape is fixed, so it may be a shape."""
+    return item.dtype in ("int32", "int64") and len(item.shape) < 2 and not item.symbols
 
 
 def _complete(domain: ModelDomain, given: Profile, defaults: Mapping[str, Span]) -> Profile:
@@ -82,7 +93,7 @@ def _bound(domain: ModelDomain, given: Profile) -> dict[str, Span]:
     spans: dict[str, Span] = {}
     for item in domain.inputs:
         shapes = given.get(item.name)
-        if shapes is None:
+        if shapes is None or takes_values(item):
             continue
         columns = zip(shapes.minimum, shapes.optimum, shapes.maximum, strict=True)
         for dim, span in zip(item.shape, columns, strict=True):

@@ -80,6 +80,11 @@ class TrtRunner:
         }
         self.inputs = tuple(infos[name] for name in names if is_input[name])
         self.outputs = tuple(infos[name] for name in names if not is_input[name])
+        self._on_host = {
+            name
+            for name in names
+            if self._engine.get_tensor_location(name) == bindings.TensorLocation.HOST
+        }
         self.notes: tuple[str, ...] = (f"on {gpu.name} ({gpu.target})",)
         self._buffers = {name: DeviceBuffer(self._cudart) for name in names}
         self._stream = checked(self._cudart.cudaStreamCreate())
@@ -94,11 +99,14 @@ class TrtRunner:
         self._select_profile(tensors)
         for name, tensor in tensors.items():
             self._context.set_input_shape(name, tuple(tensor.shape))
+            if name in self._on_host:  # it decides over shapes, before anything runs on the GPU
+                self._context.set_tensor_address(name, tensor.data_ptr())
+                continue
             self._copy(self._reserve(name, tensor), tensor, to_device=True)
         outputs = self._outputs()
         for name, output in outputs.items():
             self._reserve(name, output)
-        self._last = tensors
+        self._last = tensors  # keeps inputs on the host alive
         self._enqueue(tensors)
         for name, output in outputs.items():
             self._copy(self._buffers[name].address, output, to_device=False)

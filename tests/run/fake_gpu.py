@@ -154,6 +154,7 @@ class FakeEngine:
         self.profiles = profiles
         self.num_optimization_profiles = len(profiles)
         self.data_dependent = self.failing = False
+        self.on_host = ""
         self.context = FakeContext(self, cudart)
 
     def create_execution_context(self) -> FakeContext:
@@ -167,6 +168,9 @@ class FakeEngine:
 
     def get_tensor_dtype(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(name="HALF")
+
+    def get_tensor_location(self, name: str) -> str:
+        return "HOST" if self.on_host == name else "DEVICE"
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return (-1, -1, self.profiles[0][0][-1])
@@ -195,4 +199,5 @@ def fake_bindings(version: str, engine: FakeEngine | None) -> Any:
         ILogger=Logger,
         Runtime=Runtime,
         TensorIOMode=SimpleNamespace(INPUT="INPUT", OUTPUT="OUTPUT"),
+        TensorLocation=SimpleNamespace(HOST="HOST", DEVICE="DEVICE"),
     )

@@ -114,6 +114,15 @@ def test_inputs_that_are_not_contiguous_are_read_in_their_own_order(machine: Mac
         torch.testing.assert_close(runner.run({"x": x})["y"], x, rtol=0, atol=0)
 
 
+def test_an_input_that_decides_over_shapes_stays_on_the_host(machine: Machine) -> None:
+    machine.engine.on_host = "x"
+    x = _x(2, 59)
+    with machine.runner() as runner:
+        torch.testing.assert_close(runner.run({"x": x})["y"], x, rtol=0, atol=0)
+        assert machine.engine.context.addresses["x"] == x.data_ptr()
+    assert machine.cudart.calls.count("cudaMemcpyAsync") == 1
+
+
 def test_each_run_uses_a_profile_that_fits(machine: Machine) -> None:
     with machine.runner() as runner:
         for sizes in ((1, 1), (8, 1), (8, 1), (2, 59)):
