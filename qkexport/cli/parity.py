@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ from qkexport.input_options import DynamicDim, InputSpec, read_inputs
     "--layers", is_flag=True, help="Find the attention in which a failing candidate's error arises."
 )
 @click.option(
+    "--self-test",
+    "self_testing",
+    is_flag=True,
+    help="Take no candidate: check that mutants of REFERENCE would be noticed.",
+)
+@click.option("--mutant", "mutants", multiple=True, help="With --self-test: only this one.")
+@click.option(
     "--failures",
     type=click.Path(path_type=Path),
     default=Path("parity-failures"),
@@ -99,6 +107,7 @@ def command(
     qkexport parity model.pt2 model.onnx
     qkexport parity package.module:factory model.onnx --suite full --report parity.html
     qkexport parity original.onnx converted.onnx --backend ort-stock,ort --require ort
+    qkexport parity model.pt2 --self-test
     """
     from qkexport.proof.parity import ParitySettings, parity
     from qkexport.proof.replay import load_replay
@@ -106,6 +115,8 @@ def command(
     from qkexport.report.terminal import print_parity
 
     check_report_paths(reports)
+    if options["self_testing"]:
+        return _self_test(reference, candidates, options)
     settings = ParitySettings(
         rtol=options["rtol"],
         atol=options["atol"],
@@ -116,9 +127,7 @@ def command(
         logits=frozenset(options["logits"]),
         failures=options["failures"] if replay is None else None,
     )
-    inputs: dict[str, Any] = {spec.name: spec for spec in map(InputSpec.parse, options["specs"])}
-    if options["file"] is not None:
-        inputs |= read_inputs(options["file"])
+    inputs = _inputs(options)
     backends = _names(options["backends"])
     if replay is not None:
         saved = load_replay(replay)
@@ -147,6 +156,35 @@ def command(
     if result.absent:
         raise _absent(result)
     return Outcome(bool(result), result.to_dict(), lambda console: print_parity(result, console))
+
+
+def _inputs(options: Mapping[str, Any]) -> dict[str, Any]:
+    inputs: dict[str, Any] = {spec.name: spec for spec in map(InputSpec.parse, options["specs"])}
+    if options["file"] is not None:
+        inputs |= read_inputs(options["file"])
+    return inputs
+
+
+def _self_test(
+    model: str | None, candidates: tuple[Path, ...], options: Mapping[str, Any]
+) -> Outcome:
+    from qkexport.proof.self_test import self_test
+    from qkexport.report.self_test import print_self_test
+
+    if model is None or candidates:
+        got = ", ".join(map(str, candidates)) or "none"
+        message = f"--self-test takes one model and no candidate, got {got}."
+        raise UsageError(message, hint="qkexport parity MODEL --self-test")
+    result = self_test(
+        model,
+        names=_names(options["mutants"]),
+        inputs=_inputs(options),
+        dynamic=tuple(map(DynamicDim.parse, options["dynamic"])),
+        suite=options["suite"] or "full",
+        seed=options["seed"],
+        allow_pickle=options["allow_pickle"],
+    )
+    return Outcome(bool(result), result.to_dict(), lambda console: print_self_test(result, console))
 
 
 def _names(values: tuple[str, ...]) -> tuple[str, ...]:
