@@ -154,17 +154,39 @@ def test_models_that_differ_in_one_attribute_give_different_engines(tmp_path: Pa
     assert len(set(digests)) == len(changes) - 1
 
 
-def test_masks_reach_attention_in_the_type_of_the_queries() -> None:
-    case = _half_case(causal="none")
-    masked = AttentionCase(case.spec, {**case.inputs, "attn_mask": torch.randn(6, 6)})
+def _masked_attention(mask: torch.Tensor, **changes: Any) -> ir.Node:
+    case = _half_case(**changes)
+    masked = AttentionCase(case.spec, {**case.inputs, "attn_mask": mask})
     function = lower(case_signature(masked, presents=False, dynamic=False), "tensorrt", 24)
     (node,) = [node for node in function.all_nodes() if node.op_type == "Attention"]
-    mask = node.inputs[3]
+    return node
+
+
+def test_masks_reach_attention_in_the_type_of_the_queries() -> None:
+    mask = _masked_attention(torch.randn(6, 6), causal="none").inputs[3]
     assert mask is not None
     cast = mask.producer()
     assert cast is not None
     assert cast.op_type == "Cast"
     assert cast.attributes.get_int("to") == ir.DataType.FLOAT16
+
+
+def test_a_causal_triangle_is_merged_into_a_mask() -> None:
+    node = _masked_attention(torch.rand(6, 6) > 0.4, causal="upper_left")
+    assert not node.attributes.get_int("is_causal", 0)
+    assert node.inputs[3] is not None
+    merged = node.inputs[3].producer()
+    assert merged is not None
+    assert merged.op_type == "And"
+
+
+@pytest.mark.parametrize("kind", ["bool", "additive"])
+def test_rows_that_see_nothing_are_zeroed_after_attention(kind: str) -> None:
+    # ONNX Runtime's kernel does it too, so only the structure can be tested here.
+    mask = torch.randn(6, 6) if kind == "additive" else torch.rand(6, 6) > 0.4
+    (use,) = _masked_attention(mask).outputs[0].uses()
+    assert use.node.op_type == "Where"
+    assert use.idx == 1
 
 
 def test_finite_float32_masks_stay_finite_in_float16() -> None:

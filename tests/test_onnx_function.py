@@ -124,6 +124,16 @@ def test_fused_operators_are_used_from_opset_23_on(dynamic: bool) -> None:
     assert used[25] == fused - {"Attention"}
 
 
+def test_attention_is_not_used_where_a_size_is_known_to_be_zero() -> None:
+    spec = AttentionSpec(num_heads=1, num_kv_heads=1, scale=1.0)
+    inputs = {
+        name: TensorType(DType.FLOAT32, (2, length, 8))
+        for name, length in (("query", 0), ("key", 5), ("value", 5))
+    }
+    function = lower(AttentionSignature(spec, inputs), "ort", 24)
+    assert not _op_types(function) & {"Attention", "If"}
+
+
 @pytest.mark.parametrize("opset", OPSETS)
 def test_bodies_are_valid_onnx(opset: int) -> None:
     signature = case_signature(_qwen3(), presents=True, dynamic=True)
