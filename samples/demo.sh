@@ -12,7 +12,6 @@ run() {
   "$@"
 }
 
-run qkexport doctor || true
 run qkexport convert model:qwen3 -o "$out/qwen3.onnx" --require-fused all
 run qkexport inspect "$out/qwen3.onnx"
 run qkexport parity model:qwen3 "$out/qwen3.onnx" --backend ort,ort-stock --require ort,ort-stock \
