@@ -103,9 +103,17 @@ def _save_copy(model: ir.Model, path: Path) -> Path:
     for file in external_files(model):
         link = path.with_name(file.name)
         if not link.exists():
-            link.symlink_to(file)
+            _link(file, link)
     ir.save(model, path)
     return path
+
+
+def _link(file: Path, link: Path) -> None:
+    """A second name, or a symbolic link where the file system has no second names for it."""
+    try:
+        link.hardlink_to(file)
+    except OSError:
+        link.symlink_to(file)
 
 
 def external_files(model: ir.Model) -> list[Path]:
