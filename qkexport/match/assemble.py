@@ -13,7 +13,7 @@ from qkexport.match import recipe as r
 from qkexport.match.arrange import first, head_major, ordered, restored, token_major
 from qkexport.match.core import Core
 from qkexport.match.facts import Facts, View, is_op
-from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, extent
+from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, are_whole, extent
 from qkexport.match.masks import mask_recipe
 from qkexport.match.operand import Past, Trail, coarser_heads, trace_operand
 from qkexport.match.proof import NotProvenError
@@ -21,11 +21,12 @@ from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
 from qkexport.match.rotary import Rotation, unrotated
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
+from qkexport.match.static_cache import lengths_follow
 from qkexport.match.tokens import compares_channels
 from qkexport.match.types import RecipeType, recipe_types
 from qkexport.match.values import ValueSide, value_side
 from qkexport.signature import INPUT_NAMES, OUTPUT_NAMES, AttentionSignature
-from qkexport.spec import AttentionSpec, NormAxis, NormRounding, Rotary
+from qkexport.spec import AttentionSpec, KvCache, NormAxis, NormRounding, Rotary
 
 Inputs = dict[str, r.Recipe]
 
@@ -39,19 +40,25 @@ class Trails:
 
 
 class NoNormError(NotProvenError):
-    """No norm was reached from query or key; there may be one behind an operator without a rule."""
+    """No norm was reached from the query; there may be one behind an operator without a rule."""
 
     def __init__(self, trails: Trails) -> None:
-        super().__init__("neither query nor key is normalized")
+        self.on_key = trails.key.has_norm
+        reason = "only the keys are normalized" if self.on_key else "no norm on query or key"
+        super().__init__(reason, trails.query.end.value.producer())
         self.ends = (trails.query.end.value, trails.key.end.value)
 
 
 def trace_core(facts: Facts, core: Core) -> Trails:
-    """Walks back from query and key."""
+    """Walks back from query and key.
+
+    Keys that the attention itself puts behind earlier ones are already shaped as those.
+    """
     layout = coarser_heads(core.key.layout, core.key_copies)
     key = View(core.key.value, layout)
     return Trails(
-        trace_operand(facts, core.query, is_key=False), trace_operand(facts, key, is_key=True)
+        trace_operand(facts, core.query, is_key=False),
+        trace_operand(facts, key, is_key=core.past_key is None),
     )
 
 
@@ -61,16 +68,14 @@ def assemble(facts: Facts, core: Core, trails: Trails) -> Match:
     Raises:
         NotProvenError: Something about it has no place in the operator.
     """
-    query, key = _sides(facts, trails)
+    query, key = _sides(facts, trails, core.past_key)
     value = value_side(facts, core, has_past=key.past is not None)
     builder = _Builder(facts, core, query, key, value)
     return builder.match()
 
 
-def _sides(facts: Facts, trails: Trails) -> tuple[Side, Side]:
+def _sides(facts: Facts, trails: Trails, past: View | None) -> tuple[Side, Side]:
     if not trails.query.has_norm:
-        if trails.key.has_norm:
-            raise NotProvenError("only the keys are normalized", trails.query.end.value.producer())
         raise NoNormError(trails)
     query = normalized_side(facts, trails.query)
     for stream in query.streams:
@@ -78,8 +83,8 @@ def _sides(facts: Facts, trails: Trails) -> tuple[Side, Side]:
             node = stream.raw[0].value.producer()
             raise NotProvenError("it attends over channels, what is normalized are tokens", node)
     if not trails.key.has_norm:
-        return query, plain_side(trails.key)
-    key = normalized_side(facts, trails.key)
+        return query, plain_side(trails.key, past)
+    key = normalized_side(facts, trails.key, past)
     if key.token_factors:
         node = key.token_factors[0].value.producer()
         raise NotProvenError("the keys are scaled by token", node)
@@ -103,6 +108,7 @@ class _Builder:
         self.dtype = facts.dtype(core.value.value)
         self.types: dict[r.Recipe, RecipeType] = {}
         self.rotation: Rotation | None = None
+        self.cache = KvCache.CONCAT
 
     def match(self) -> Match:
         axis = self._norm_axis()
@@ -228,7 +234,8 @@ class _Builder:
         array = self.facts.constants.array(view.value)
         source: r.Recipe = r.Source(view.value) if array is None else r.Constant(array)
         recipe = ordered(source, view.layout, (BATCH, HEAD, ROW, CHANNEL))
-        if recipe is None:
+        whole = are_whole(view.layout, self.core.query.layout, (BATCH, HEAD, ROW))
+        if recipe is None or not whole:
             raise NotProvenError("a temperature has axes out of order", view.value.producer())
         padded = 4 - view.rank if recipe is source else 0
         return r.cast(r.unsqueeze(recipe, list(range(padded))), ir.DataType.FLOAT)
@@ -242,6 +249,22 @@ class _Builder:
             if recipe is None:
                 raise NotProvenError("the cache has no layout of heads and tokens", self.core.node)
             inputs[name] = recipe
+        self._check_static()
+
+    def _check_static(self) -> None:
+        """Both buffers are written at one place, the end of what is valid."""
+        key, value = self.key.past, self.value.past
+        if key is None or value is None or key.first_row is None is value.first_row:
+            return
+        lengths = self.core.kv_lengths
+        if key.first_row is None or key.first_row is not value.first_row:
+            raise NotProvenError("keys and values are written at different rows", self.core.node)
+        if not isinstance(lengths, r.Source) or not lengths_follow(
+            self.facts, lengths.value, key.first_row, key.new
+        ):
+            reason = "rows are written into a buffer whose valid length is not proven"
+            raise NotProvenError(reason, key.present.value.producer())
+        self.cache = KvCache.STATIC
 
     def _add_segments(self, inputs: Inputs) -> None:
         """Where each stream ends, from the lengths of the query's streams."""
@@ -285,6 +308,7 @@ class _Builder:
                 rotary_interleaved=rotation is not None and rotation.interleaved,
                 causal=self.core.causal,
                 softcap=self.core.softcap,
+                kv_cache=self.cache,
             )
             types = {
                 name: recipe_types(self.facts, recipe, self.types).as_input()

@@ -105,11 +105,16 @@ def _proven(cores: list[Core], facts: Facts, node: ir.Node) -> Match | NearMiss:
 
 def _without_norm(facts: Facts, core: Core, error: NoNormError) -> NearMiss:
     """A norm further back makes it a near miss: the first operator in between is the reason."""
-    for value in error.ends:
-        if _norm_before(facts, [value]):
-            node = value.producer() or core.node
+    for operand, end in zip((core.query, core.key), error.ends, strict=True):
+        if _norm_before(facts, [end]):
+            node = end.producer() or core.node
             reason = f"between norm and scores stands {describe(node)}, which has no rule"
             return NearMiss(core.name, node, reason, has_norm=True)
+        if _norm_before(facts, [operand.value]):
+            reason = "it is normalized in a form that has no rule"
+            return NearMiss(core.name, core.node, reason, has_norm=True)
+        if error.on_key:
+            return NearMiss(core.name, error.node or core.node, error.reason, has_norm=True)
     return NearMiss(core.name, core.node, error.reason, has_norm=False)
 
 

@@ -117,3 +117,12 @@ def _take(waiting: list[Factor], size: Size) -> list[Factor] | None:
         taken.append(factor)
         size = rest
     return taken
+
+
+def are_whole(layout: Layout, reference: Layout, names: Iterable[str]) -> bool:
+    """Whether each of these logical axes, where a layout has it, has all its values."""
+    for name in names:
+        digits = [factor for factors in layout for factor in factors if factor.label == name]
+        if digits and product(factor.size for factor in digits) != extent(reference, name):
+            return False
+    return True

@@ -2,7 +2,7 @@
 
 bool masks          joined with And; "masked" is turned into "attend"
 additive masks      summed
-both, or a finite fill      bool masks become additive ones: 0 or the fill
+both, or a finite fill      where(keep, sum so far, fill)
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import onnx_ir as ir
 
 from qkexport.match import recipe as r
@@ -24,43 +23,47 @@ from qkexport.match.sizes import ONE
 
 _ORDER: Final = (BATCH, HEAD, ROW, COLUMN)
 
-# A fill this low swallows every normalized score, so a row filled with it is uniform. The lowest
-# float32 does the same whatever the scores are, also where they are computed in float32.
-_SWALLOWS: Final = -1e4
-_LOWEST: Final = float(np.finfo(np.float32).min)
+# A fill this low hides: exp(-1e4) is zero whatever the normalized scores are.
+_HIDES: Final = -1e4
+
+# The operator adds the fill, the graph replaces scores by it. At -1e30 the sum is the fill itself,
+# so a row that is filled throughout is uniform in both; added to the lowest float32 of another mask
+# it is swallowed in turn.
+_SWALLOWS: Final = -1e30
 
 
 def mask_recipe(facts: Facts, masks: Sequence[Mask], node: ir.Node) -> r.Recipe | None:
     """The operator's attn_mask, or None where there is no mask.
 
+    Args:
+        facts: The graph.
+        masks: The one applied last first.
+        node: What a failure is blamed on.
+
     Raises:
         NotProvenError: A mask cannot be said in one tensor of scores.
     """
-    hiding = [mask for mask in masks if mask.keeps is not None]
-    adding = [mask for mask in masks if mask.keeps is None]
     _check_batches(masks, node)
-    keep = _all_of([_kept(facts, mask, node) for mask in hiding])
-    if keep is None and not adding:
-        return None
-    finite = [mask for mask in hiding if mask.fill != -math.inf]
-    if any(not mask.fill <= _SWALLOWS for mask in finite):
+    if any(mask.keeps is not None and not mask.fill <= _HIDES for mask in masks):
         raise NotProvenError("masked scores are filled with a number that does not mask", node)
-    if keep is not None and not adding and not finite:
-        return keep
-    terms = [_added(facts, mask, node) for mask in adding]
-    if keep is not None:
-        fill = r.floats(_LOWEST if finite else -math.inf)
-        terms = [r.cast(term, ir.DataType.FLOAT) for term in terms]
-        terms.append(r.where(keep, r.floats(0.0), fill))
-    return _sum_of(terms)
+    if all(mask.keeps is not None and mask.fill == -math.inf for mask in masks):
+        return _all_of([_kept(facts, mask, node) for mask in masks])
+    if len(masks) == 1 and masks[0].keeps is None:
+        return _added(facts, masks[0], node)
+    return _as_sum(facts, masks, node)
 
 
-def _sum_of(terms: list[r.Recipe]) -> r.Recipe:
-    total = terms[0]
-    if len(terms) > 1:
-        total = r.cast(total, ir.DataType.FLOAT)
-    for term in terms[1:]:
-        total = r.binary("Add", total, r.cast(term, ir.DataType.FLOAT))
+def _as_sum(facts: Facts, masks: Sequence[Mask], node: ir.Node) -> r.Recipe:
+    """What the masks, one after another, make of a score of zero."""
+    total: r.Recipe | None = None
+    for mask in reversed(masks):
+        if mask.keeps is None:
+            term = r.cast(_added(facts, mask, node), ir.DataType.FLOAT)
+            total = term if total is None else r.binary("Add", total, term)
+        else:
+            fill = r.floats(mask.fill if mask.fill == -math.inf else min(mask.fill, _SWALLOWS))
+            total = r.where(_kept(facts, mask, node), total or r.floats(0.0), fill)
+    assert total is not None
     return total
 
 

@@ -20,6 +20,7 @@ from qkexport.match.moves import cast_back, step_back
 from qkexport.match.norms import Norm, find_norm
 from qkexport.match.rotary import Rotation, find_rotation
 from qkexport.match.sizes import ONE
+from qkexport.match.static_cache import static_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +45,19 @@ class Copied:
 
 @dataclasses.dataclass(frozen=True)
 class Past:
-    """Rows of earlier steps were put in front.
+    """Rows of earlier steps were put in front, or the new rows into a buffer of them.
 
     Attributes:
         past: The earlier rows.
         present: All rows.
+        new: The rows that were added.
+        first_row: Where they were written, by batch entry; None: they were put behind.
     """
 
     past: View
     present: View
+    new: View
+    first_row: ir.Value | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +128,7 @@ class _Walk:
             return True
         if self._move() or self._rotation():
             return True
-        return not self.normed and (self._scaling() or self._concat())
+        return not self.normed and (self._scaling() or self._concat() or self._written())
 
     def _norm(self) -> bool:
         norm = find_norm(self.facts, self.view.value)
@@ -178,9 +183,17 @@ class _Walk:
             self.views.append([self.view])
             return True
         if self.is_key and normed == [False, True]:
-            self._add(Past(parts[0], self.view), parts[1])
+            self._add(Past(parts[0], self.view, parts[1]), parts[1])
             return True
         return False
+
+    def _written(self) -> bool:
+        parts = static_parts(self.facts, self.view) if self.is_key else None
+        if parts is None:
+            return False
+        buffer, new, first_row = parts
+        self._add(Past(buffer, self.view, new, first_row), new)
+        return True
 
     def _stay(self, view: View) -> None:
         self.view = view

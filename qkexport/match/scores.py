@@ -169,5 +169,5 @@ def _filled(
         number = facts.constants.scalar(fill)
         if source is None or number is None or not facts.may_keep_sizes(source, view.value):
             continue
-        mask = Mask(View(condition, layout), keeps, fill=number)
+        mask = Mask(View(condition, layout), keeps, fill=number * found.scale)
         yield View(source, view.layout), dataclasses.replace(found, masks=(*found.masks, mask))

@@ -74,8 +74,15 @@ class Side:
     past: Past | None = None
 
 
-def plain_side(trail: Trail) -> Side:
-    """A side without a norm: taken as it is after copies and constant factors."""
+def plain_side(trail: Trail, past: View | None = None) -> Side:
+    """A side without a norm: taken as it is after copies and constant factors.
+
+    Args:
+        trail: The walk.
+        past: Earlier rows that the attention itself puts in front: they are not scaled.
+    """
+    if past is not None:
+        return Side((), trail.views[0], past=Past(past, past, trail.start))
     scale, copies, count = 1.0, 1, 0
     for effect in trail.effects:
         number = _number(effect)
@@ -95,8 +102,13 @@ def _number(effect: Effect) -> float | None:
     return effect.factor.number if isinstance(effect.factor, ChannelFactor) else None
 
 
-def normalized_side(facts: Facts, trail: Trail) -> Side:
+def normalized_side(facts: Facts, trail: Trail, past: View | None = None) -> Side:
     """Folds a trail that has a norm.
+
+    Args:
+        facts: The graph.
+        trail: The walk.
+        past: Earlier rows that the attention itself puts in front.
 
     Raises:
         NotProvenError: Its steps come in an order the operator does not have.
@@ -113,6 +125,8 @@ def normalized_side(facts: Facts, trail: Trail) -> Side:
         fold.join([normalized_side(facts, stream) for stream in anchor.streams])
     for effect in reversed(trail.effects[:place]):
         fold.apply(effect)
+    if past is not None:
+        fold.apply(Past(past, past, trail.start))
     return fold.side()
 
 
@@ -164,7 +178,7 @@ class _Fold:
         elif isinstance(effect, Copied):
             self.copies *= effect.times
         elif isinstance(effect, Past):
-            self._absorb_scale()
+            self._absorb_scale()  # earlier rows are not scaled again
             self.past = effect
         else:
             raise NotProvenError("it is normalized twice")
@@ -236,9 +250,10 @@ def _meanings(layout: Layout, axes: tuple[int, ...], node: ir.Node | None) -> fr
     """What a norm over these axes means."""
     inside = [f for i in axes for f in layout[i]]
     outside = [f for i, factors in enumerate(layout) if i not in axes for f in factors]
-    if {f.label for f in inside} - {HEAD, CHANNEL} or any(f.label == CHANNEL for f in outside):
-        what = "part of each head" if any(f.label == CHANNEL for f in outside) else "tokens"
-        raise NotProvenError(f"the norm runs over {what}: {describe(node)}", node)
+    if {f.label for f in inside} - {HEAD, CHANNEL} or not any(f.label == CHANNEL for f in inside):
+        raise NotProvenError(f"the norm does not run over channels: {describe(node)}", node)
+    if any(f.label == CHANNEL for f in outside):
+        raise NotProvenError(f"the norm runs over part of each head: {describe(node)}", node)
     heads = extent(layout, HEAD)
     if heads == ONE:
         return frozenset(NormAxis)

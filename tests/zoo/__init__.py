@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo import caches, language, layers, papers, streams, vision
+from zoo import caches, language, layers, papers, streams, temperatures, vision
 from zoo.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -12,4 +12,5 @@ FAMILIES: tuple[Family, ...] = (
     *streams.FAMILIES,
     *papers.FAMILIES,
     *caches.FAMILIES,
+    *temperatures.FAMILIES,
 )

@@ -24,8 +24,8 @@ class _Cached(nn.Module):
         from transformers import DynamicCache
 
         cache = DynamicCache([(key, value)])
-        result = self.model(input_ids=ids, past_key_values=cache, use_cache=True)
-        layer = result.past_key_values.layers[0]
+        result = self.model(input_ids=ids, cache=cache, use_cache=True)
+        layer = cache.layers[0]
         return result.logits, layer.keys, layer.values
 
 

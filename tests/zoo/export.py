@@ -74,7 +74,7 @@ def worst_error(fused: FusedModel, sample: Sample) -> float:
     if len(names) != len(found):
         found = [tensor for name, tensor in sample.kwargs.items() if name in names]
     feeds = {name: t.detach().numpy() for name, t in zip(names, found, strict=True)}
-    with torch.no_grad():
+    with exporter_noise_logged(), torch.no_grad():
         result = sample.module(*sample.args, **sample.kwargs)
     expected = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
     actual = run(fused.model, feeds)

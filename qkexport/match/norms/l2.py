@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from qkexport.match.facts import Facts, data_input, integer, number, producer
-from qkexport.match.norms.norm import Norm, is_same, normalized_axes, uncast, unexpanded
+from qkexport.match.norms.norm import Norm, inverse_of, is_same, normalized_axes, uncast, unexpanded
 from qkexport.match.norms.rms import square_mean
 from qkexport.match.shapes import node_axes
 from qkexport.spec import QkNorm
@@ -24,19 +24,10 @@ def l2_norm(facts: Facts, value: ir.Value) -> Norm | None:
     if node.op_type == "Div":
         return _divided(facts, value, left, right, 1.0)
     for source, inverse in ((left, right), (right, left)):
-        found = _inverse(facts, inverse)
+        found = inverse_of(facts, inverse)
         if found is not None:
             return _divided(facts, value, source, *found)
     return None
-
-
-def _inverse(facts: Facts, value: ir.Value) -> tuple[ir.Value, float] | None:
-    """The (y, c) of c / y."""
-    node = producer(unexpanded(value), "Div", "Reciprocal")
-    if node is None or node.inputs[-1] is None:
-        return None
-    factor = 1.0 if node.op_type == "Reciprocal" else facts.constants.scalar(node.inputs[0])
-    return None if factor is None else (node.inputs[-1], factor)
 
 
 def _divided(

@@ -92,3 +92,20 @@ def normalized_axes(facts: Facts, value: ir.Value, axes: tuple[int, ...]) -> tup
     """Axes counted from the front."""
     rank = facts.shapes.rank(value)
     return None if rank is None else tuple(sorted(axis % rank for axis in axes))
+
+
+def inverse_of(facts: Facts, value: ir.Value) -> tuple[ir.Value, float] | None:
+    """The (y, c) of c / y."""
+    node = producer(unexpanded(value), "Div", "Reciprocal", "Mul")
+    if node is None or None in node.inputs:
+        return None
+    if node.op_type == "Mul":
+        for inverse, other in (node.inputs, node.inputs[::-1]):
+            factor = facts.constants.scalar(other)
+            found = None if factor is None or inverse is None else inverse_of(facts, inverse)
+            if found is not None and factor is not None:
+                return found[0], found[1] * factor
+        return None
+    factor = 1.0 if node.op_type == "Reciprocal" else facts.constants.scalar(node.inputs[0])
+    divisor = node.inputs[-1]
+    return None if factor is None or divisor is None else (divisor, factor)

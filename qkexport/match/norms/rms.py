@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from qkexport.match.facts import Facts, integer, producer
-from qkexport.match.norms.norm import Norm, is_same, normalized_axes, uncast, unexpanded
+from qkexport.match.norms.norm import (
+    Norm,
+    inverse_of,
+    is_same,
+    normalized_axes,
+    uncast,
+    unexpanded,
+)
 from qkexport.match.shapes import node_axes
 from qkexport.match.sizes import product
 from qkexport.spec import QkNorm
@@ -31,45 +39,53 @@ class SquareMean:
 
 def rms_norm(facts: Facts, value: ir.Value) -> Norm | None:
     """Matches the final `Mul` or `Div`."""
-    for source, root in _products(facts, value):
+    for source, root, factor in _products(facts, value):
         found = _mean_and_epsilon(facts, root)
         if found is None or not is_same(source, found[0].source):
             continue
         if not facts.same_sizes(source, value):
             continue
         mean, epsilon = found
-        return Norm(QkNorm.RMS, source, mean.axes, epsilon / mean.count, 1 / math.sqrt(mean.count))
+        factor = factor / math.sqrt(mean.count)
+        return Norm(QkNorm.RMS, source, mean.axes, epsilon / mean.count, factor)
     return None
 
 
-def _products(facts: Facts, value: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-    """Pairs (x, mean + eps) such that the value is x / sqrt(mean + eps)."""
+def _products(facts: Facts, value: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, float]]:
+    """Triples (x, y, c) such that the value is c * x / sqrt(y)."""
     node = producer(value, "Mul", "Div")
     if node is None or None in node.inputs:
-        return []
+        return
     left, right = (item for item in node.inputs if item is not None)
     if node.op_type == "Div":
         root = producer(unexpanded(right), "Sqrt")
-        pairs = [] if root is None else [(left, root.inputs[0])]
-    else:
-        pairs = [(left, _reciprocal_root(facts, right)), (right, _reciprocal_root(facts, left))]
-    return [(source, root) for source, root in pairs if root is not None]
+        if root is not None and root.inputs[0] is not None:
+            yield left, root.inputs[0], 1.0
+        return
+    for source, other in ((left, right), (right, left)):
+        found = _reciprocal_root(facts, other)
+        if found is not None:
+            yield source, *found
 
 
-def _reciprocal_root(facts: Facts, value: ir.Value) -> ir.Value | None:
-    """The y of 1 / sqrt(y), in its three spellings."""
-    node = producer(unexpanded(value), "Reciprocal", "Div", "Pow", "Sqrt")
-    if node is None:
+def _reciprocal_root(facts: Facts, value: ir.Value) -> tuple[ir.Value, float] | None:
+    """The (y, c) of c / sqrt(y), in its spellings."""
+    power = producer(unexpanded(value), "Pow")
+    if power is not None and power.inputs[0] is not None:
+        exponent = facts.constants.scalar(power.inputs[1])
+        return (power.inputs[0], 1.0) if exponent == -0.5 else None
+    root = producer(unexpanded(value), "Sqrt")
+    if root is not None and root.inputs[0] is not None:
+        return inverse_of(facts, root.inputs[0]) if _is_plain_inverse(root.inputs[0]) else None
+    found = inverse_of(facts, value)
+    root = None if found is None else producer(uncast(found[0]), "Sqrt")
+    if found is None or root is None or root.inputs[0] is None:
         return None
-    if node.op_type == "Pow":
-        return node.inputs[0] if facts.constants.scalar(node.inputs[1]) == -0.5 else None
-    if node.op_type == "Sqrt":
-        inner = producer(uncast(node.inputs[0]), "Reciprocal")
-        return None if inner is None else inner.inputs[0]
-    if node.op_type == "Div" and facts.constants.scalar(node.inputs[0]) != 1.0:
-        return None
-    root = producer(uncast(node.inputs[-1]), "Sqrt")
-    return None if root is None else root.inputs[0]
+    return root.inputs[0], found[1]
+
+
+def _is_plain_inverse(value: ir.Value) -> bool:
+    return producer(uncast(value), "Reciprocal") is not None
 
 
 def _mean_and_epsilon(facts: Facts, value: ir.Value) -> tuple[SquareMean, float] | None:

@@ -21,7 +21,19 @@ import onnx_ir as ir
 from qkexport.match import recipe as r
 from qkexport.match.arrange import first
 from qkexport.match.facts import Facts, View, is_op, producer
-from qkexport.match.layout import CHANNEL, HEAD, ROW, Factor, Layout, axis, extent, joined, labels
+from qkexport.match.layout import (
+    BATCH,
+    CHANNEL,
+    HEAD,
+    ROW,
+    Factor,
+    Layout,
+    are_whole,
+    axis,
+    extent,
+    joined,
+    labels,
+)
 from qkexport.match.moves import step_back
 from qkexport.match.rotary.channels import (
     LINEAR,
@@ -304,6 +316,8 @@ def _cache(facts: Facts, angle: View, result: View) -> r.Recipe | None:
     while (move := step_back(facts, views[-1])) is not None and not move.copied:
         views.append(move.view)
     one_row = extent(result.layout, ROW) == ONE
+    if not are_whole(angle.layout, result.layout, (BATCH, HEAD, ROW)):
+        return None
     return first(
         arranged_cache(r.Source(view.value), view.layout, one_row=one_row) for view in views
     )
