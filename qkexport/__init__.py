@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qkexport.errors import QkexportError
     from qkexport.input_options import DynamicDim, InputSpec
     from qkexport.inspection import InspectResult, inspect
+    from qkexport.proof.assertion import assert_parity
     from qkexport.proof.parity import ParityResult, ParitySettings, parity
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ParitySettings",
     "QkexportError",
     "__version__",
+    "assert_parity",
     "build",
     "convert",
     "doctor",
@@ -50,6 +52,7 @@ _HOMES: Final = {
     "ParityResult": "qkexport.proof.parity",
     "ParitySettings": "qkexport.proof.parity",
     "QkexportError": "qkexport.errors",
+    "assert_parity": "qkexport.proof.assertion",
     "build": "qkexport.engine",
     "convert": "qkexport.conversion",
     "doctor": "qkexport.diagnosis.doctor",

@@ -13,7 +13,9 @@ import torch
 from qk_norm_models import VisionAttention
 
 from qkexport.cli.run import run
+from qkexport.errors import BackendUnavailableError
 from qkexport.load import TorchSource
+from qkexport.proof import candidate
 from qkexport.report.json import parity_schema
 from qkexport.trace import trace
 
@@ -84,8 +86,12 @@ def test_reports_are_written_when_the_result_is_no(home: Path) -> None:
 
 
 def test_a_required_backend_that_is_absent_exits_3_with_the_report_written(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def absent(*_: object) -> object:
+        raise BackendUnavailableError("The plugin must be built, got none.")
+
+    monkeypatch.setattr(candidate, "open_runner", absent)
     options = ["--require", "plugin", "--report", "r.json", "--json"]
     assert run(["parity", "model.pt2", "model.onnx", *options]) == 3
     document = json.loads(capsys.readouterr().out)

@@ -13,9 +13,11 @@ import torch
 from exported_attention import Exported, exported_attention
 
 from qkexport.compare import Status
-from qkexport.errors import UsageError
+from qkexport.errors import BackendUnavailableError, UsageError
+from qkexport.proof import candidate as candidate_module
 from qkexport.proof.parity import ParityResult, ParitySettings, parity
 from qkexport.proof.results import Evidence, Verdict
+from qkexport.run import open_runner
 
 STOCK = ("ort-stock",)
 
@@ -231,20 +233,35 @@ def test_an_output_that_no_case_tests_fails_unless_allowed(tmp_path: Path) -> No
     assert parity(source, [path], backends=STOCK, settings=allowed), name
 
 
+@pytest.fixture
+def no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is built here, the plugin is not."""
+
+    def open_without(source: Path, backend: str) -> object:
+        if backend == "plugin":
+            raise BackendUnavailableError("The plugin must be built, got none.")
+        return open_runner(source, backend)
+
+    monkeypatch.setattr(candidate_module, "open_runner", open_without)
+
+
+@pytest.mark.usefixtures("no_plugin")
 def test_an_absent_backend_is_skipped_with_its_reason(exported: Exported) -> None:
     result = _run(exported, backends=("ort-stock", "plugin"))
     assert result
     skipped = result.candidates[1]
     assert skipped.verdict is Verdict.SKIPPED
-    assert "Backend plugin is not available here" in skipped.reason
+    assert skipped.reason == "The plugin must be built, got none."
 
 
+@pytest.mark.usefixtures("no_plugin")
 def test_a_required_backend_that_is_absent_fails(exported: Exported) -> None:
     result = _run(exported, require=("plugin",))
     assert not result
     assert result.absent == ("plugin",)
 
 
+@pytest.mark.usefixtures("no_plugin")
 def test_a_run_in_which_nothing_ran_proves_nothing(exported: Exported) -> None:
     assert not _run(exported, backends=("plugin",))
 
