@@ -113,7 +113,7 @@ class Silent(nn.Module):
         self.gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.gate * self.attention(x)
+        return torch.add(x, self.gate * self.attention(x))
 
 
 def test_a_model_whose_output_ignores_its_attention_proves_nothing() -> None:
