@@ -16,12 +16,14 @@ Array: TypeAlias = npt.NDArray[np.generic]
 # Larger tensors are weights of projections, which no rule looks into.
 _MAX_ELEMENTS: Final = 1 << 22
 _MAX_FOLDED: Final = 1 << 16
+_BOUNDS: Final = ("start", "end")
 
 # Pure operators that exporters leave between constants when they do not fold.
 _FOLDABLE: Final = frozenset(
     {
         "Abs", "Add", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand",
-        "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Log", "Max", "Min", "Mul",
+        "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Log",
+        "Mod", "Max", "Min", "Mul",
         "Neg", "Not", "Pow", "Range", "Reciprocal", "Reshape", "Slice", "Sqrt", "Squeeze", "Sub",
         "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
     }
@@ -72,6 +74,8 @@ class Constants:
             return None
         if node.op_type == "Constant":
             return _constant_node(node)
+        if node.op_type == "Shape":
+            return _static_shape(node)
         if node.op_type not in _FOLDABLE or len(node.outputs) != 1:
             return None
         return self._fold(node)
@@ -98,6 +102,14 @@ def _constant_node(node: ir.Node) -> Array | None:
         if name in ("value_int", "value_ints"):
             return np.asarray(attribute.value, np.int64)
     return None
+
+
+def _static_shape(node: ir.Node) -> Array | None:
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    if shape is None or not shape.is_static():
+        return None
+    bounds = [node.attributes[n].as_int() if n in node.attributes else None for n in _BOUNDS]
+    return np.asarray(shape.numpy()[slice(*bounds)], np.int64)
 
 
 def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | None:

@@ -50,7 +50,8 @@ class Shapes:
         """Size of each axis; None where not even the rank is known."""
         if value not in self._sizes:
             self._sizes[value] = self._complete(value, None)
-        return self._sizes[value]
+        sizes = self._sizes[value]
+        return None if sizes is None else tuple(map(self._written_out, sizes))
 
     def rank(self, value: ir.Value) -> int | None:
         sizes = self.sizes(value)
@@ -69,6 +70,16 @@ class Shapes:
         if integers is None or len(integers) > _MAX_VECTOR:
             return None
         return tuple(Size(item) if item >= 0 else None for item in integers)
+
+    def integers(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Elements of an integer tensor that is constant, or made of sizes that are known."""
+        found = self._constants.integers(value)
+        if found is not None:
+            return found
+        vector = self.vector(value)
+        if vector is None or any(size is None or size.known is None for size in vector):
+            return None
+        return tuple(size.count for size in vector if size is not None)
 
     def constants(self) -> Constants:
         return self._constants
@@ -93,18 +104,29 @@ class Shapes:
         """
         if declared is None:
             return inferred
-        declared = declared.replaced(self._names)
+        declared = self._written_out(declared)
+        inferred = self._written_out(inferred)
         if declared == inferred or declared.known is not None:
             return declared
         pairs = [(declared, inferred), (inferred, declared)]
         if any("@" in symbol for symbol in inferred.symbols):
             pairs.reverse()  # a name made up here gives way first
         for name, other in pairs:
-            symbol = name.symbols[0] if name.count == 1 and len(name.symbols) == 1 else None
-            if symbol is not None and symbol not in self._given and symbol not in other.symbols:
-                self._names[symbol] = other
+            if name.count == 1 and len(name.symbols) == 1 and self.name(name.symbols[0], other):
                 return other
         return declared
+
+    def name(self, symbol: str, size: Size) -> bool:
+        """From here on a name stands for a size; False for names that the inputs give."""
+        if symbol in self._given or symbol in self._names or symbol in size.symbols:
+            return False
+        self._names[symbol] = size
+        return True
+
+    def _written_out(self, size: Size) -> Size:
+        while (simpler := size.replaced(self._names)) != size:
+            size = simpler
+        return size
 
 
 def _declared(dim: int | ir.SymbolicDim) -> Size | None:
@@ -170,11 +192,23 @@ def _reshape(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None
     if len(holes) > 1:
         return None
     if holes:
-        rest = product(inputs[0]).divided_by(product(size for size in filled if size is not None))
+        known = product(size for size in filled if size is not None)
+        rest = product(inputs[0]).divided_by(known)
+        if rest is None:
+            rest = _part(shapes, node, product(inputs[0]), known)
         if rest is None:
             return None
         filled[holes[0]] = rest
     return tuple(size for size in filled if size is not None)
+
+
+def _part(shapes: Shapes, node: ir.Node, total: Size, known: Size) -> Size | None:
+    """The rest of a reshape that splits a size known by name: the name is so many times the rest."""
+    if known.symbols or len(total.symbols) != 1 or not total.count or known.count % total.count:
+        return None
+    rest = Size(1, (f"{node.outputs[0].name}@rest",))
+    times = Size(known.count // total.count)
+    return rest if shapes.name(total.symbols[0], times * rest) else None
 
 
 def _unsqueeze(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
@@ -228,7 +262,7 @@ def _concat(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
 
 
 def _slice(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
-    cuts = slice_ranges(shapes.constants(), node, inputs[0])
+    cuts = slice_ranges(shapes, node, inputs[0])
     if cuts is None:
         return None
     return tuple(size if i not in cuts else Size(len(cuts[i])) for i, size in enumerate(inputs[0]))
@@ -273,9 +307,9 @@ def node_axes(constants: Constants, node: ir.Node) -> tuple[int, ...] | None:
     return constants.integers(node.inputs[1]) if len(node.inputs) > 1 else None
 
 
-def slice_ranges(constants: Constants, node: ir.Node, sizes: Sizes) -> dict[int, range] | None:
+def slice_ranges(shapes: Shapes, node: ir.Node, sizes: Sizes) -> dict[int, range] | None:
     """Rows kept by a `Slice` with constant bounds on axes of known size, by axis."""
-    fields = [constants.integers(value) for value in node.inputs[1:]]
+    fields = [shapes.integers(value) for value in node.inputs[1:]]
     if len(fields) < 2 or any(field is None for field in fields[:2]):
         return None
     starts, ends = fields[0] or (), fields[1] or ()
@@ -328,6 +362,8 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
             for name in ("start", "end")
         ]
         return tuple(sizes[slice(*bounds)])
+    if node.op_type == "Where":
+        return _without_minus_one(shapes, node)
     vectors = [shapes.vector(value) for value in node.inputs]
     if not vectors or vectors[0] is None or len(vectors[0]) > _MAX_VECTOR:
         return None
@@ -337,17 +373,30 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
     if node.op_type == "Concat" and len(known) == len(vectors):
         return tuple(itertools.chain.from_iterable(known))
     if node.op_type in ("Slice", "Gather"):
-        return _selected(shapes.constants(), node, known[0])
+        return _selected(shapes, node, known[0])
     if node.op_type in ("Mul", "Div") and len(known) == len(vectors) == 2:
         return tuple(_arithmetic(node.op_type, known[0], known[1]))
     return None
 
 
-def _selected(constants: Constants, node: ir.Node, items: Vector) -> Vector | None:
+def _without_minus_one(shapes: Shapes, node: ir.Node) -> Vector | None:
+    """Where(Equal(v, -1), 1, v), as expand is written: no size is -1, so it is v."""
+    condition, _, chosen = node.inputs
+    equal = None if condition is None else condition.producer()
+    if equal is None or equal.op_type != "Equal" or equal.inputs[0] is not chosen:
+        return None
+    others = shapes.constants().integers(equal.inputs[1])
+    sizes = shapes.vector(chosen)
+    if others is None or any(other != -1 for other in others) or sizes is None:
+        return None
+    return None if None in sizes else sizes
+
+
+def _selected(shapes: Shapes, node: ir.Node, items: Vector) -> Vector | None:
     if node.op_type == "Gather":
-        places = constants.integers(node.inputs[1])
+        places = shapes.integers(node.inputs[1])
         return None if places is None else tuple(items[i] for i in places)
-    cuts = slice_ranges(constants, node, (Size(len(items)),))
+    cuts = slice_ranges(shapes, node, (Size(len(items)),))
     if cuts is None:
         return None
     return items if 0 not in cuts else tuple(items[i] for i in cuts[0])

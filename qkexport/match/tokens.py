@@ -54,7 +54,7 @@ def _selected(facts: Facts, view: View) -> View | None:
     if node is None or source is None or sizes is None:
         return None
     if node.op_type == "Slice":
-        cuts = slice_ranges(facts.constants, node, sizes)
+        cuts = slice_ranges(facts.shapes, node, sizes)
         if cuts is None or len(cuts) != 1:
             return None
         place = next(iter(cuts))

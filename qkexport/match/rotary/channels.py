@@ -201,7 +201,7 @@ class Channels:
     def _slice(self, node: ir.Node, view: View) -> Cells:
         source = node.inputs[0]
         sizes = None if source is None else self._facts.sizes(source)
-        cuts = None if sizes is None else slice_ranges(self._facts.constants, node, sizes)
+        cuts = None if sizes is None else slice_ranges(self._facts.shapes, node, sizes)
         if source is None or sizes is None or cuts is None or len(cuts) != 1:
             raise NotLinearError
         ((place, rows),) = cuts.items()
