@@ -19,6 +19,15 @@ def test_parts_are_written_one_after_the_other(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "file").read_bytes() == b"abcd"
 
 
+def test_who_reads_the_old_file_goes_on_reading_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with path.open("rb") as reader:
+        write_whole(path, [b"new"])
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+
+
 def test_a_failing_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")

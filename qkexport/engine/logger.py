@@ -67,9 +67,6 @@ def listening() -> Iterator[Messages]:
 
 def shared_logger(bindings: Bindings) -> trt.ILogger:
     """The one logger of a flavour: TensorRT keeps the first that it is given, and no other."""
-    known = _loggers.get(bindings.__name__)
-    if known is not None:
-        return known
 
     class Logger(bindings.ILogger):  # type: ignore[name-defined,misc,unused-ignore]
         def log(self, severity: trt.ILogger.Severity, msg: str) -> None:

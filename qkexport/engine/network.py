@@ -40,7 +40,7 @@ def parse_network(
         messages: What TensorRT said so far.
 
     Raises:
-        BuildError: TensorRT cannot parse the model, makes nothing of it, or drops part of it.
+        BuildError: TensorRT cannot parse the model, or makes nothing of it.
     """
     strongly_typed = int(bindings.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(1 << strongly_typed)
@@ -50,7 +50,6 @@ def parse_network(
     if network.num_layers == 0:
         message = f"Model {name} must give TensorRT layers to build, got none."
         raise BuildError(message, note="the file is empty, truncated or over 2 GB in one piece.")
-    refuse_dropped(name, messages)
     return network
 
 
