@@ -203,7 +203,7 @@ def _reshape(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None
 
 
 def _part(shapes: Shapes, node: ir.Node, total: Size, known: Size) -> Size | None:
-    """The rest of a reshape that splits a size known by name: the name is so many times the rest."""
+    """What a reshape leaves of a size known by name: the name is so many times that."""
     if known.symbols or len(total.symbols) != 1 or not total.count or known.count % total.count:
         return None
     rest = Size(1, (f"{node.outputs[0].name}@rest",))

@@ -1,4 +1,4 @@
-"""One graph for each reason not to fuse: the reason is named, with the node, and nothing changes."""
+"""One graph for each reason not to fuse: reason and node are named, and nothing changes."""
 
 from __future__ import annotations
 

@@ -159,6 +159,11 @@ class _Piece:
 
 def _piece(facts: Facts, view: View, place: int) -> _Piece | None:
     """What a view is a piece of; `place` is the axis of tokens where there is only one token."""
+    while producer(view.value, "Slice", "Split") is None:
+        move = step_back(facts, view)
+        if move is None or move.copied:
+            return None
+        view = move.view
     place = next(iter(axes_with(view.layout, ROW)), place)
     node = producer(view.value, "Slice", "Split")
     if node is None or node.inputs[0] is None:
@@ -171,7 +176,11 @@ def _piece(facts: Facts, view: View, place: int) -> _Piece | None:
         return None
     if steps is not None and facts.constants.integers(steps) != (1,):
         return None
-    return _Piece(node.inputs[0], _bound(facts, node.inputs[1]), _bound(facts, node.inputs[2]))
+    start, end = _bound(facts, node.inputs[1]), _bound(facts, node.inputs[2])
+    sizes = facts.sizes(node.inputs[0])
+    if sizes is not None and end in (sizes[place], sizes[place].known):
+        end = None
+    return _Piece(node.inputs[0], start, end)
 
 
 def _split_piece(view: View, node: ir.Node, place: int) -> _Piece | None:
