@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from graphs import Plan
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812  # what everyone calls it
 
 _WIDTH = 10
 EPSILON = 1e-5
@@ -26,7 +26,9 @@ class TorchAttention(nn.Module):
         p = self.plan = plan
         sizes = {"q": p.heads * p.head_dim, "k": p.kv_heads * p.head_dim,
                  "v": p.kv_heads * p.value_dim}  # fmt: skip
-        self.linears = nn.ModuleDict({n: nn.Linear(_WIDTH, s, bias=False) for n, s in sizes.items()})
+        self.linears = nn.ModuleDict(
+            {n: nn.Linear(_WIDTH, s, bias=False) for n, s in sizes.items()}
+        )
         heads = {"q": p.heads, "k": p.kv_heads}
         self.gains = nn.ParameterDict({n: self._gain(h) for n, h in heads.items()})
         self.biases = nn.ParameterDict({n: self._gain(h) for n, h in heads.items()})
@@ -95,7 +97,10 @@ class TorchAttention(nn.Module):
             turned = _half(x[..., :width], part.cos(), part.sin(), flipped=False)
             return torch.cat([turned, x[..., width:]], -1)
         if kind == "prefix":
-            still, moved = x.narrow(token_axis, 0, 1), x.narrow(token_axis, 1, x.shape[token_axis] - 1)
+            still, moved = (
+                x.narrow(token_axis, 0, 1),
+                x.narrow(token_axis, 1, x.shape[token_axis] - 1),
+            )
             angle = angle[1:]
             return torch.cat([still, _stacked(moved, angle.cos(), angle.sin())], token_axis)
         if kind == "scatter":

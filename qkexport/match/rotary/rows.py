@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from qkexport.match import recipe as r
 from qkexport.match.facts import Facts, View, data_input, integer, producer
-from qkexport.match.layout import ROW, Layout, axes_with, extent, labels
+from qkexport.match.layout import ROW, Layout, axes_with, axis, extent, labels
 from qkexport.match.moves import step_back
 from qkexport.match.rotary.rotation import Rotation, with_rows
 from qkexport.match.shapes import Vector
@@ -122,10 +122,7 @@ def _concatenated(
         pieces.append(piece)
     if not _covers(pieces) or all(part.rotation is None for part in parts):
         return None
-    whole = pieces[0].source
-    if not facts.same_sizes(whole, view.value):
-        return None
-    return View(whole, view.layout), parts
+    return pieces[0].source, parts
 
 
 def _row_part(facts: Facts, view: View, find_rotation: FindRotation) -> RowPart:
@@ -150,26 +147,30 @@ def _own_rows(facts: Facts, layout: Layout, place: int, value: ir.Value) -> Layo
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """Rows [start, end) of a tensor; bounds as written, None for an open end."""
+    """Rows [start, end) of a view; bounds as written, None for an open end."""
 
-    source: ir.Value
+    source: View
     start: object
     end: object
 
 
 def _piece(facts: Facts, view: View, place: int) -> _Piece | None:
     """What a view is a piece of; `place` is the axis of tokens where there is only one token."""
+    moved = False
     while producer(view.value, "Slice", "Split") is None:
         move = step_back(facts, view)
         if move is None or move.copied:
             return None
-        view = move.view
-    place = next(iter(axes_with(view.layout, ROW)), place)
+        view, moved = move.view, True
+    rows = axes_with(view.layout, ROW)
+    if len(rows) > 1 or (moved and not rows):
+        return None
+    place = next(iter(rows), place)
     node = producer(view.value, "Slice", "Split")
     if node is None or node.inputs[0] is None:
         return None
     if node.op_type == "Split":
-        return _split_piece(view, node, place)
+        return _split_piece(facts, view, node, place)
     axes = facts.constants.integers(data_input(node, 3))
     steps = data_input(node, 4)
     if axes is None or len(axes) != 1 or axes[0] % view.rank != place:
@@ -180,17 +181,29 @@ def _piece(facts: Facts, view: View, place: int) -> _Piece | None:
     sizes = facts.sizes(node.inputs[0])
     if sizes is not None and end in (sizes[place], sizes[place].known):
         end = None
-    return _Piece(node.inputs[0], start, end)
+    source = _whole(facts, view, node.inputs[0], place)
+    return None if source is None else _Piece(source, start, end)
 
 
-def _split_piece(view: View, node: ir.Node, place: int) -> _Piece | None:
+def _whole(facts: Facts, view: View, value: ir.Value, place: int) -> View | None:
+    """The view that a piece was cut from."""
+    sizes = facts.sizes(value)
+    if sizes is None or len(sizes) != view.rank or set(labels(view.layout[place])) - {ROW}:
+        return None
+    layout = (*view.layout[:place], axis(ROW, sizes[place]), *view.layout[place + 1 :])
+    return View(value, layout)
+
+
+def _split_piece(facts: Facts, view: View, node: ir.Node, place: int) -> _Piece | None:
     if integer(node, "axis", 0) % view.rank != place or node.inputs[0] is None:
         return None
+    source = _whole(facts, view, node.inputs[0], place)
+    if source is None:
+        return None
     index = node.outputs.index(view.value)
-    last = index == len(node.outputs) - 1
-    return _Piece(
-        node.inputs[0], 0 if index == 0 else (node, index), None if last else (node, index + 1)
-    )
+    start = 0 if index == 0 else (node, index)
+    end = None if index == len(node.outputs) - 1 else (node, index + 1)
+    return _Piece(source, start, end)
 
 
 def _bound(facts: Facts, value: ir.Value | None) -> object:
@@ -266,8 +279,9 @@ def _tail_rows(facts: Facts, indices: ir.Value, data: ir.Value) -> tuple[object,
     return _bound(facts, cut.inputs[1]), r.Source(cut.inputs[1])
 
 
-def _is_view_of(facts: Facts, view: View, value: ir.Value) -> bool:
-    while view.value is not value:
+def _is_view_of(facts: Facts, view: View, source: View) -> bool:
+    """Whether moving back from a view leads to another."""
+    while view != source:
         move = step_back(facts, view)
         if move is None or move.copied:
             return False
