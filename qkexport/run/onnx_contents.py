@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from qkexport.manifest import manifest_path
 from qkexport.run.open import ENGINE_BACKENDS
 from qkexport.run.ort_runner import CUSTOM, STOCK
 from qkexport.spec import OP_DOMAIN, OP_TYPE
@@ -13,12 +15,12 @@ def default_backends(path: Path) -> tuple[str, ...]:
     """Who runs a file unless the user says otherwise.
 
     An .onnx file runs on ONNX Runtime as it can: stock, with our library, or both. The weights are
-    not read.
+    not read. An engine runs where its manifest says.
     """
     import onnx
 
     if path.suffix != ".onnx":
-        return ENGINE_BACKENDS
+        return _engine_backend(path)
 
     try:
         model = onnx.load(path, load_external_data=False)
@@ -31,3 +33,11 @@ def default_backends(path: Path) -> tuple[str, ...]:
     if all((node.domain, node.op_type, node.overload) in bodies for node in nodes):
         return (STOCK, CUSTOM)
     return (CUSTOM,)
+
+
+def _engine_backend(path: Path) -> tuple[str, ...]:
+    try:
+        runtime = json.loads(manifest_path(path).read_text(encoding="utf-8"))["runtime"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ENGINE_BACKENDS[:1]  # whoever opens it next says what is wrong with it
+    return (str(runtime),)
