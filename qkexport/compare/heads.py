@@ -7,8 +7,9 @@ from typing import Final
 
 import torch
 
+from qkexport.compare.block import row_errors
 from qkexport.compare.expectation import Expectation
-from qkexport.compare.scan import as_rows, row_errors
+from qkexport.compare.scan import as_rows
 
 _HEAT_COLUMNS: Final = 48
 _HEAT_ROWS: Final = 64

@@ -11,6 +11,7 @@ from qkexport.compare.argmax import argmax_agreement
 from qkexport.compare.exact import judge_exact
 from qkexport.compare.expectation import Expectation
 from qkexport.compare.heads import by_head, head_axis, head_usage, heat
+from qkexport.compare.kinds import wrong_kind
 from qkexport.compare.results import OutputComparison, Status, WorstElement
 from qkexport.compare.scan import Scan, as_rows, scan, unravel
 from qkexport.compare.tolerance import (
@@ -138,12 +139,8 @@ def _worst(
     candidate: torch.Tensor,
     expected: Expectation,
 ) -> WorstElement:
-    if found.kinds.misplaced:
-        row = int((found.misplaced > 0).to(torch.int8).argmax())
-        column = int(found.misplaced_column[row])
-    else:
-        row = int(usage.argmax())
-        column = int(found.column[row])
+    row = int((found.misplaced if found.kinds.misplaced else usage).argmax())
+    column = _worst_column(row, candidate, expected)
     got = as_rows(candidate)[row, column].item()
     exact = as_rows(expected.oracle)[row, column].item()
     baseline = None
@@ -157,6 +154,16 @@ def _worst(
         index = (*index[:-2], index[-2] * shape[-1] + index[-1])
     error = abs(got - exact)
     return WorstElement(index, got, exact, baseline, error, float(allowed[row]), at_head)
+
+
+def _worst_column(row: int, candidate: torch.Tensor, expected: Expectation) -> int:
+    """The first element of a wrong kind in a row, else the one with the largest error."""
+    got, exact = as_rows(candidate)[row], as_rows(expected.oracle)[row]
+    own = None if expected.baseline is None else as_rows(expected.baseline)[row]
+    wrong = wrong_kind(exact, got, own)
+    if wrong.any():
+        return int(wrong.to(torch.int8).argmax())
+    return int((got.double() - exact).abs().nan_to_num(nan=0.0, posinf=0.0).argmax())
 
 
 def _needed_factor(rows: RowErrors, allowed: torch.Tensor) -> float:

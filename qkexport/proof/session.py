@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from qkexport.compare.scan import as_rows, chunks, row_errors
+from qkexport.compare.block import row_errors
+from qkexport.compare.scan import as_rows, chunks
 from qkexport.proof.candidate import Candidate, Cases, ParitySettings, run_candidate
 from qkexport.proof.cases import Case
 from qkexport.proof.prepare import Prepared, Refused, prepare
