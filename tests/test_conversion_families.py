@@ -40,6 +40,8 @@ def _cases() -> list[object]:
         for family in FAMILIES
         for implementation in family.implementations
         for opset in (family.opsets if implementation == "sdpa" else (_OPSET,))
+        # the exporter's own rotary node at opset 23 does not run with a batch; fused ones do
+        if not (opset == 23 and family.skipped)
     ]
 
 
