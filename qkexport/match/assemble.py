@@ -21,12 +21,14 @@ from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
 from qkexport.match.rotary import Rotation, unrotated
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
+from qkexport.match.sizes import ZERO
 from qkexport.match.static_cache import lengths_follow
 from qkexport.match.tokens import compares_channels
 from qkexport.match.types import RecipeType, recipe_types
 from qkexport.match.values import ValueSide, value_side
+from qkexport.match.visibility import Rows, Visibility, visibility
 from qkexport.signature import INPUT_NAMES, OUTPUT_NAMES, AttentionSignature
-from qkexport.spec import AttentionSpec, KvCache, NormAxis, NormRounding, Rotary
+from qkexport.spec import AttentionSpec, Causal, KvCache, NormAxis, NormRounding, Rotary
 
 Inputs = dict[str, r.Recipe]
 
@@ -109,6 +111,7 @@ class _Builder:
         self.types: dict[r.Recipe, RecipeType] = {}
         self.rotation: Rotation | None = None
         self.cache = KvCache.CONCAT
+        self.sight = Visibility(core.masks)
 
     def match(self) -> Match:
         axis = self._norm_axis()
@@ -217,7 +220,8 @@ class _Builder:
         return still
 
     def _add_scores(self, inputs: Inputs) -> None:
-        mask = mask_recipe(self.facts, self.core.masks, self.core.node)
+        self.sight = self._visibility()
+        mask = mask_recipe(self.facts, self.sight.masks, self.core.node)
         if mask is not None:
             inputs["attn_mask"] = mask
         factors = (*self.core.factors, *self.query.token_factors)
@@ -229,6 +233,21 @@ class _Builder:
             inputs["head_scale"] = _per_head_vector(total, self.heads)
         if self.core.kv_lengths is not None:
             inputs["kv_lengths"] = self.core.kv_lengths
+
+    def _visibility(self) -> Visibility:
+        """Masks with triangles and windows taken out, where positions are plain numbers."""
+        masks, past = self.core.masks, self.key.past
+        if self.core.kv_lengths is not None or (past is not None and past.first_row is not None):
+            return Visibility(masks)
+        rows = Rows(
+            extent(self.core.query.layout, ROW),
+            extent((past.new if past is not None else self.core.key).layout, ROW),
+            ZERO if past is None else extent(past.past.layout, ROW),
+        )
+        return visibility(self.facts, masks, rows)
+
+    def _causal(self) -> Causal:
+        return Causal.UPPER_LEFT if self.sight.causal else self.core.causal
 
     def _head_scale(self, view: View) -> r.Recipe:
         array = self.facts.constants.array(view.value)
@@ -306,7 +325,9 @@ class _Builder:
                 rotary=rotary,
                 rotary_dim=turned,
                 rotary_interleaved=rotation is not None and rotation.interleaved,
-                causal=self.core.causal,
+                causal=self._causal(),
+                window_left=self.sight.window_left,
+                window_right=self.sight.window_right,
                 softcap=self.core.softcap,
                 kv_cache=self.cache,
             )

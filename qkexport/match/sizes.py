@@ -66,6 +66,7 @@ class Size:
 
 
 ONE = Size(1)
+ZERO = Size(0)
 
 
 def product(sizes: Iterable[Size]) -> Size:

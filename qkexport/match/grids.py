@@ -1,0 +1,223 @@
+"""Tensors of row or column numbers, and masks that compare them.
+
+    arange(n)[:, None] + past        row numbers, an offset from the first row
+    column <= row,  column > row - window,  tril(ones)
+
+A comparison of numbers is a bound on `column - row`, whatever axes and names it was written with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from qkexport.match.factors import aligned_layout
+from qkexport.match.facts import Facts, View, integer, producer
+from qkexport.match.layout import COLUMN, ROW, extent, labels
+from qkexport.match.moves import step_back
+from qkexport.match.sizes import ONE, Size
+
+_INTEGERS: Final = (ir.DataType.INT64, ir.DataType.INT32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Offset:
+    """A whole number plus multiples of run-time sizes.
+
+    Attributes:
+        number: The whole number.
+        sizes: Multiples, by the symbols of a size; none is zero.
+    """
+
+    number: int = 0
+    sizes: frozenset[tuple[tuple[str, ...], int]] = frozenset()
+
+    @classmethod
+    def of(cls, size: Size) -> Offset:
+        if size.known is not None:
+            return cls(size.count)
+        return cls(0, frozenset({(size.symbols, size.count)}))
+
+    def plus(self, other: Offset, times: int = 1) -> Offset:
+        total = dict(self.sizes)
+        for symbols, count in other.sizes:
+            total[symbols] = total.get(symbols, 0) + times * count
+        kept = frozenset((symbols, count) for symbols, count in total.items() if count)
+        return Offset(self.number + times * other.number, kept)
+
+    @property
+    def known(self) -> int | None:
+        return None if self.sizes else self.number
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """offset + index along an axis; the axis is None where there is one row or column."""
+
+    label: str | None
+    offset: Offset
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """column - row <= limit, or column - row >= limit."""
+
+    is_upper: bool
+    limit: Offset
+
+    def negated(self) -> Bound:
+        return Bound(not self.is_upper, self.limit.plus(Offset(1 if self.is_upper else -1)))
+
+
+def find_grid(facts: Facts, view: View) -> Grid | None:
+    """What numbers an integer tensor holds."""
+    number = _scalar(facts, view.value)
+    if number is not None:
+        return Grid(None, number)
+    node = view.value.producer()
+    move = step_back(facts, view)
+    if node is None:
+        return None
+    if move is not None:
+        return find_grid(facts, move.view)
+    if producer(view.value, "Cast") is not None and node.inputs[0] is not None:
+        source = node.inputs[0]
+        same = facts.dtype(source) in _INTEGERS and facts.dtype(view.value) in _INTEGERS
+        return find_grid(facts, View(source, view.layout)) if same else None
+    if producer(view.value, "Range") is not None:
+        return _range(facts, view, node)
+    if producer(view.value, "Add", "Sub") is not None:
+        return _shifted(facts, view, node)
+    return None
+
+
+def _range(facts: Facts, view: View, node: ir.Node) -> Grid | None:
+    start = None if node.inputs[0] is None else _scalar(facts, node.inputs[0])
+    if start is None or facts.constants.scalar(node.inputs[2]) != 1.0 or view.rank != 1:
+        return None
+    names = labels(view.layout[0])
+    if len(names) > 1 or set(names) - {ROW, COLUMN}:
+        return None
+    return Grid(names[0] if names else None, start)
+
+
+def _shifted(facts: Facts, view: View, node: ir.Node) -> Grid | None:
+    times = -1 if node.op_type == "Sub" else 1
+    pairs = [(node.inputs[0], node.inputs[1])]
+    if times == 1:
+        pairs.append((node.inputs[1], node.inputs[0]))
+    for source, other in pairs:
+        number = None if other is None else _scalar(facts, other)
+        layout = None if source is None else aligned_layout(facts, source, view.layout)
+        if number is None or source is None or layout is None:
+            continue
+        grid = find_grid(facts, View(source, layout))
+        return None if grid is None else Grid(grid.label, grid.offset.plus(number, times))
+    return None
+
+
+def _scalar(facts: Facts, value: ir.Value) -> Offset | None:
+    """One integer, constant or a size."""
+    sizes = facts.sizes(value)
+    if sizes is None or any(size != ONE for size in sizes):
+        return None
+    integers = facts.constants.integers(value)
+    if integers is not None and len(integers) == 1:
+        return Offset(integers[0])
+    vector = facts.shapes.vector(value)
+    if vector is None or len(vector) != 1 or vector[0] is None:
+        return None
+    return Offset.of(vector[0])
+
+
+_Compare: TypeAlias = Callable[[Offset], Bound]
+_COMPARISONS: Final[dict[str, tuple[bool, int]]] = {
+    # name: (left is smaller, how far apart they must be at least)
+    "LessOrEqual": (True, 0),
+    "Less": (True, 1),
+    "GreaterOrEqual": (False, 0),
+    "Greater": (False, 1),
+}
+
+
+def find_bound(facts: Facts, view: View) -> Bound | None:
+    """The bound on column - row that a bool tensor over rows and columns states."""
+    node = view.value.producer()
+    if node is None or None in node.inputs:
+        return None
+    if producer(view.value, *_COMPARISONS) is not None:
+        return _compared(facts, view, node)
+    if producer(view.value, "Not") is not None and node.inputs[0] is not None:
+        inner = find_bound(facts, View(node.inputs[0], view.layout))
+        return None if inner is None else inner.negated()
+    if producer(view.value, "Equal") is not None and node.inputs[0] is not None:
+        if facts.constants.scalar(node.inputs[1]) != 0.0:
+            return None
+        inner = _triangle(facts, View(node.inputs[0], view.layout))
+        return None if inner is None else inner.negated()
+    if producer(view.value, "Cast") is not None and node.inputs[0] is not None:
+        return _triangle(facts, View(node.inputs[0], view.layout))
+    return _triangle(facts, view)
+
+
+def _compared(facts: Facts, view: View, node: ir.Node) -> Bound | None:
+    left, right = (item for item in node.inputs if item is not None)
+    grids = []
+    for value in (left, right):
+        layout = aligned_layout(facts, value, view.layout)
+        grid = None if layout is None else find_grid(facts, View(value, layout))
+        if grid is None:
+            return None
+        grids.append(grid)
+    smaller_first, apart = _COMPARISONS[node.op_type]
+    low, high = grids if smaller_first else grids[::-1]
+    # low + apart <= high, that is low.index - high.index <= high.offset - low.offset - apart
+    limit = high.offset.plus(low.offset, -1).plus(Offset(-apart))
+    if _are(facts, view, low, high, COLUMN, ROW):
+        return Bound(True, limit)
+    if _are(facts, view, low, high, ROW, COLUMN):
+        return Bound(False, Offset().plus(limit, -1))
+    return None
+
+
+def _are(facts: Facts, view: View, low: Grid, high: Grid, first: str, second: str) -> bool:
+    """Whether two grids run over these axes; one without an axis must be the other's partner."""
+
+    def fits(grid: Grid, label: str) -> bool:
+        return grid.label == label or (grid.label is None and extent(view.layout, label) == ONE)
+
+    return fits(low, first) and fits(high, second) and low.label != high.label
+
+
+def _triangle(facts: Facts, view: View) -> Bound | None:
+    """tril(ones, k) or triu(ones, k), nonzero where the bound holds."""
+    node = producer(view.value, "Trilu")
+    if node is None or node.inputs[0] is None or view.rank < 2:
+        return None
+    if [labels(factors) for factors in view.layout[-2:]] != [(ROW,), (COLUMN,)]:
+        return None
+    shift = facts.constants.scalar(node.inputs[1]) if len(node.inputs) > 1 else 0.0
+    if shift is None or not _all_ones(facts, node.inputs[0]):
+        return None
+    return Bound(not integer(node, "upper", 1), Offset(int(shift)))
+
+
+def _all_ones(facts: Facts, value: ir.Value) -> bool:
+    node = producer(value, "Expand", "ConstantOfShape")
+    array = facts.constants.array(value)
+    if array is not None:
+        return bool(array.all())
+    if node is None:
+        return False
+    if node.op_type == "Expand":
+        filled = facts.constants.scalar(node.inputs[0])
+        truth = facts.constants.array(node.inputs[0])
+        return filled == 1.0 or (
+            truth is not None and truth.dtype == np.bool_ and bool(truth.all())
+        )
+    given = node.attributes.get("value")
+    return given is not None and bool(given.as_tensor().numpy().all())
