@@ -109,11 +109,14 @@ _BOUNDS = {
     "not column > row": ("above = Greater(j, i)\n  keep = Not(above)", _CAUSAL, False),
     "not row < column": ("above = Less(i, j)\n  keep = Not(above)", _CAUSAL, False),
     "column - 1 < row": ("less = Sub(j, one)\n  keep = Less(less, i)", _CAUSAL, False),
-    "column <= row + 2": ("more = Add(i, two)\n  keep = LessOrEqual(j, more)", ("none", -1, 2), False),
+    "column <= row + 2": (
+        "more = Add(i, two)\n  keep = LessOrEqual(j, more)", ("none", -1, 2), False,
+    ),
     "column >= row": ("keep = GreaterOrEqual(j, i)", ("none", 0, -1), False),
     "column > row - 2": ("from = Sub(i, two)\n  keep = Greater(j, from)", ("none", 1, -1), False),
     "causal window": (
-        "from = Sub(i, two)\n  near = Greater(j, from)\n  old = LessOrEqual(j, i)\n  keep = And(near, old)",
+        ("from = Sub(i, two)\n  near = Greater(j, from)\n  old = LessOrEqual(j, i)\n"
+        "  keep = And(near, old)"),
         ("upper_left", 1, -1), False,
     ),
     "causal and padding": (
@@ -159,10 +162,15 @@ _SCORES = """turned = Transpose<perm=[0,1,3,2]>(all_k)
 _TRIANGLES = {
     "tril": ("tri = Trilu<upper=0>(ones)\n  hide = Equal(tri, no)", _CAUSAL, False),
     "triu of one": ("tri = Trilu<upper=1>(ones, one)\n  hide = Cast<to=9>(tri)", _CAUSAL, False),
-    "tril of one": ("tri = Trilu<upper=0>(ones, one)\n  hide = Equal(tri, no)", ("none", -1, 1), False),
+    "tril of one": (
+        "tri = Trilu<upper=0>(ones, one)\n  hide = Equal(tri, no)", ("none", -1, 1), False,
+    ),
     "padding": ("hide = Not(pad)", _NONE, True),
-    "both": ("tri = Trilu<upper=0>(ones)\n  late = Equal(tri, no)\n  gap = Not(pad)\n  hide = Or(late, gap)",
-             _NONE, True),
+    "both": (
+        ("tri = Trilu<upper=0>(ones)\n  late = Equal(tri, no)\n  gap = Not(pad)\n"
+        "  hide = Or(late, gap)"),
+        _NONE, True,
+    ),
 }  # fmt: skip
 
 
