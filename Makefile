@@ -51,7 +51,7 @@ export READ_REQUIREMENTS
 
 $(VENV)/.installed: $(VENV)/.packages pyproject.toml README.md $(PACKAGE_SOURCES)
 	$(PIP) --no-build-isolation --no-deps --force-reinstall \
-		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) .
+		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) -C cmake.define.QKEXPORT_BUILD_EMULATION=ON .
 	touch $@
 
 lint: $(VENV)/.packages  ## Style and types

@@ -28,16 +28,19 @@ int32_t output_count(const std::string& output_roles) {
   return count;
 }
 
-// An address for tensors whose bytes nobody reads: sizes depend on what is present, not on where.
-void* somewhere() { return reinterpret_cast<void*>(cuda::kWorkspaceAlignment); }
+// Addresses for tensors whose bytes nobody reads. Sizes depend on what is present and on whether a
+// present cache is its past one, which under TensorRT it never is: each tensor has its own address.
+void* somewhere(int tensor) {
+  return reinterpret_cast<void*>(cuda::kWorkspaceAlignment * static_cast<size_t>(1 + tensor));
+}
 
 AttentionParams sizing_params(const op::Signature& signature) {
   op::InputPointers inputs = {};
   op::OutputPointers outputs = {};
   for (int i = 0; i < op::kNumInputs; ++i) {
-    if (signature.inputs[i].present) inputs[i] = somewhere();
+    if (signature.inputs[i].present) inputs[i] = somewhere(i);
   }
-  for (int i = 0; i < signature.num_outputs; ++i) outputs[i] = somewhere();
+  for (int i = 0; i < signature.num_outputs; ++i) outputs[i] = somewhere(op::kNumInputs + i);
   return op::fill_params(signature, inputs, outputs);
 }
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qkexport.reference import reference_attention
 from qkexport.run.plugin_attention import PluginRunner
 from qkexport.run.plugin_host import PluginError, PluginInput
+from qkexport.signature import INPUT_NAMES
 from qkexport.spec import AttentionSpec, KvCache, Rotary
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -154,6 +155,32 @@ def test_contexts_of_one_engine_do_not_share_shapes() -> None:
         inputs = dict(zip(case.inputs, tensors, strict=True))
         exact = reference_attention(case.spec, inputs)["output"]
         torch.testing.assert_close(output.double(), exact, rtol=0, atol=4e-3)
+
+
+@pytest.mark.parametrize("outputs", [ALL_OUTPUTS, ALL_OUTPUTS[:1]], ids=len)
+@pytest.mark.parametrize("past", [0, 7])
+@pytest.mark.parametrize("seqlen", [1, 2, 59, 97])
+def test_nothing_is_written_outside_the_workspace(
+    seqlen: int, past: int, outputs: tuple[str, ...]
+) -> None:
+    case = _case(seqlen, past=past, causal="lower_right")
+    engine = PluginRunner.for_tensors(case.spec, case.inputs, outputs).engine
+    context = engine.attach()
+    tensors = [
+        x for _, x in sorted(case.inputs.items(), key=lambda item: INPUT_NAMES.index(item[0]))
+    ]
+    shapes = context.set_shapes([x.shape for x in tensors])
+    results = [torch.empty(shape, dtype=torch.float16) for shape in shapes]
+    memory = torch.full((engine.workspace_size + 2048,), 0xAB, dtype=torch.uint8)
+    start = 512 + -(memory.data_ptr() + 512) % 256
+    end = start + engine.workspace_size
+    context.enqueue(
+        [x.data_ptr() for x in tensors], [x.data_ptr() for x in results], memory.data_ptr() + start
+    )
+    assert (memory[:start] == 0xAB).all()
+    assert (memory[end:] == 0xAB).all()
+    exact = reference_attention(case.spec, case.inputs)["output"]
+    torch.testing.assert_close(results[0].double(), exact, rtol=0, atol=4e-3)
 
 
 def test_a_static_cache_gets_the_new_rows() -> None:
