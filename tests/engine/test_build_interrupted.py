@@ -72,7 +72,8 @@ def test_ctrl_c_twice_ends_the_process_at_once(tmp_path: Path, slow_model: Path)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
-    assert process.returncode == -signal.SIGINT
+    # 130 where the first one had already stopped the build when the second came
+    assert process.returncode in (-signal.SIGINT, 130)
     assert list(tmp_path.glob("*.engine*")) == []
 
 
