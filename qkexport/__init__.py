@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qkexport.errors import QkexportError
     from qkexport.input_options import DynamicDim, InputSpec
     from qkexport.inspection import InspectResult, inspect
+    from qkexport.native import ort_library_path, register_ort
     from qkexport.proof.assertion import assert_parity
     from qkexport.proof.parity import ParityResult, ParitySettings, parity
 
@@ -38,7 +39,9 @@ __all__ = [
     "convert",
     "doctor",
     "inspect",
+    "ort_library_path",
     "parity",
+    "register_ort",
 ]
 
 _HOMES: Final = {
@@ -57,7 +60,9 @@ _HOMES: Final = {
     "convert": "qkexport.conversion",
     "doctor": "qkexport.diagnosis.doctor",
     "inspect": "qkexport.inspection",
+    "ort_library_path": "qkexport.native",
     "parity": "qkexport.proof.parity",
+    "register_ort": "qkexport.native",
 }
 
 
