@@ -25,6 +25,14 @@ pytestmark = needs_rtx
 DEPTH: Final = 80
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Programs started in the background may inherit an ignored SIGINT, and hand it on."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
 @pytest.fixture(scope="module")
 def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_deep(tmp_path_factory.mktemp("deep") / "deep.onnx", depth=DEPTH)
