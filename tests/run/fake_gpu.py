@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
+
+# A name is never used again, as the address of an object can be.
+_SERIAL = itertools.count()
 
 Range = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
@@ -194,7 +198,7 @@ def fake_bindings(version: str, engine: FakeEngine | None) -> Any:
             return engine
 
     return SimpleNamespace(
-        __name__=f"fake_tensorrt_{id(engine)}",
+        __name__=f"fake_tensorrt_{next(_SERIAL)}",
         __version__=version,
         ILogger=Logger,
         Runtime=Runtime,
