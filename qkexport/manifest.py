@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qkexport.errors import LoadError
+from qkexport.files import write_whole
 
 SCHEMA_VERSION: Final = 1
 _DIGEST: Final = "manifest_sha256"
@@ -35,6 +36,32 @@ class TensorRecord:
     shape: tuple[int, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class ParityEvidence:
+    """How far a file was proven, by whom and with what.
+
+    Attributes:
+        tier: `CONVERTED` or `BUILT` (it exists), `RAN`, or `MATCHED` (its outputs were compared and
+            lie within the tolerance).
+        reason: What was seen, or why the tier is no higher.
+        backend: Who ran it.
+        reference: The model that it was held against.
+        suite: Which inputs.
+        seed: That draws them again.
+    """
+
+    tier: str
+    reason: str
+    backend: str | None = None
+    reference: str | None = None
+    suite: str | None = None
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        run = f"({self.backend}, suite {self.suite}, seed {self.seed})"
+        return f"{self.tier}{run if self.suite else ''}: {self.reason}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What is known about one engine.
@@ -54,7 +81,8 @@ class Manifest:
         outputs: What it returns.
         num_layers: Layers of the network.
         options: Build options.
-        parity: How far the engine was proven: `BUILT`, `RAN` or `MATCHED`, and why no further.
+        parity: How far the engine itself was proven; `qkexport parity` raises or lowers it.
+        onnx_parity: How far the model it was built from was; None where nobody asked.
         created_by: Version of qkexport.
     """
 
@@ -72,7 +100,8 @@ class Manifest:
     outputs: tuple[TensorRecord, ...]
     num_layers: int
     options: dict[str, Any]
-    parity: dict[str, str]
+    parity: ParityEvidence
+    onnx_parity: ParityEvidence | None = None
     created_by: str
 
     def to_document(self) -> dict[str, Any]:
@@ -89,6 +118,11 @@ def manifest_path(engine: Path) -> Path:
 def manifest_text(manifest: Manifest) -> str:
     """The contents of the manifest file."""
     return json.dumps(manifest.to_document(), indent=2) + "\n"
+
+
+def write_manifest(engine: Path, manifest: Manifest) -> None:
+    """Puts a manifest beside its engine in one step."""
+    write_whole(manifest_path(engine), [manifest_text(manifest).encode()])
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -139,4 +173,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
     )
     for name in ("targets", "precision"):
         fields[name] = tuple(fields[name])
+    for name in ("parity", "onnx_parity"):
+        known = fields.get(name)
+        fields[name] = None if known is None else ParityEvidence(**known)
     return Manifest(**fields)

@@ -46,7 +46,9 @@ def render_engine(console: Console, engine: EngineInspection) -> None:
     if manifest.plugin is not None:
         rows["plugin"] = f"{manifest.plugin.path} {manifest.plugin.sha256[:12]}"
     rows |= manifest_rows(manifest)
-    rows["parity"] = f"{manifest.parity['tier']}: {manifest.parity['reason']}"
+    rows["parity"] = str(manifest.parity)
+    if manifest.onnx_parity is not None:
+        rows[f"parity of {manifest.onnx.path}"] = str(manifest.onnx_parity)
     rows["created by"] = manifest.created_by
     print_rows(console, rows)
     console.print(engine.problem or "The engine is as it was built.")

@@ -18,10 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from qkexport.engine.evidence import keep_evidence
 from qkexport.engine.verify import verify_files
 from qkexport.errors import LoadError
-from qkexport.files import link_or_copy, remove_abandoned_folders, write_whole, writing
-from qkexport.manifest import FileRecord, Manifest, manifest_path, manifest_text
+from qkexport.files import link_or_copy, remove_abandoned_folders, writing
+from qkexport.manifest import FileRecord, Manifest, manifest_path, write_manifest
 
 _LOG: Final = logging.getLogger(__name__)
 _ENGINE: Final = "model.engine"
@@ -64,9 +65,10 @@ class EngineCache:
         manifest = dataclasses.replace(
             manifest, engine=FileRecord(output.name, manifest.engine.sha256)
         )
+        manifest = keep_evidence(manifest, output)
         with writing(output) as temporary:
             link_or_copy(engine, temporary)
-        write_whole(manifest_path(output), [manifest_text(manifest).encode()])
+        write_manifest(output, manifest)
         return manifest
 
     def store(self, key: str, engine: Path) -> None:

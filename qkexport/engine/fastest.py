@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from qkexport.engine.evidence import keep_evidence
 from qkexport.engine.options import AttentionChoice
 from qkexport.engine.result import BuildResult
 from qkexport.errors import QkexportError
-from qkexport.files import write_whole
-from qkexport.manifest import FileRecord, Manifest, manifest_path, manifest_text
+from qkexport.manifest import FileRecord, Manifest, ParityEvidence, write_manifest
 
 _LOG: Final = logging.getLogger(__name__)
 # Enough for a median that a clock change does not move, little beside two builds.
@@ -69,15 +69,15 @@ def _keep(
     reason = f"the faster one on this GPU: {times}{alone}"
     _LOG.info("attention %s is %s", best, reason)
     result = results[best][1]
-    manifest = _named(result.manifest, output.name)
+    manifest = keep_evidence(_named(result.manifest, output.name), output)
     path.replace(output)
-    write_whole(manifest_path(output), [manifest_text(manifest).encode()])
+    write_manifest(output, manifest)
     return dataclasses.replace(result, output=output, manifest=manifest, attention_reason=reason)
 
 
 def _named(manifest: Manifest, name: str) -> Manifest:
     record = FileRecord(name, manifest.engine.sha256)
-    parity = {"tier": "RAN", "reason": "the engine ran at its optimum shapes, and was timed"}
+    parity = ParityEvidence("RAN", "the engine ran at its optimum shapes, and was timed")
     return dataclasses.replace(manifest, engine=record, parity=parity)
 
 

@@ -15,16 +15,17 @@ from qkexport.engine.cache import EngineCache, cache_key
 from qkexport.engine.checks import check_engine
 from qkexport.engine.choose import AUTO
 from qkexport.engine.compile import Compiled, Job, compile_engine
+from qkexport.engine.evidence import keep_evidence
 from qkexport.engine.fastest import keep_fastest, measure_engine
 from qkexport.engine.options import AttentionChoice, BuildOptions
 from qkexport.engine.plan import Plan, plan_build
-from qkexport.engine.prepare import Prepared, external_files, prepare, read_model
+from qkexport.engine.prepare import Prepared, files_of_model, prepare, read_model
 from qkexport.engine.profiles import complete_profiles
 from qkexport.engine.provenance import Provenance, describe, digest_of, in_background
 from qkexport.engine.result import BuildResult, Check
 from qkexport.errors import UsageError
 from qkexport.files import sha256_of, write_whole
-from qkexport.manifest import FileRecord, Manifest, manifest_path, manifest_text
+from qkexport.manifest import FileRecord, Manifest, write_manifest
 
 if TYPE_CHECKING:
     from qkexport.engine.progress import Progress
@@ -121,7 +122,7 @@ class _Run:
         """Keeps no reference to the graph: beside TensorRT's copy it would double the memory."""
         with self.stage("read"):
             model = read_model(self.source)
-            self.provenance = Provenance.start(self.source, external_files(model))
+            self.provenance = Provenance.start(self.source, files_of_model(self.source, model))
         with self.stage("lower"):
             return prepare(model, self.source, self.plan.flavour, self.plan.attention, folder)
 
@@ -164,8 +165,9 @@ class _Run:
                 write_whole(self.target, [memoryview(compiled.plan)])
             record = FileRecord(self.target.name, engine_digest.result())
             manifest = describe(self.plan, prepared, job, compiled, self.provenance, record)
+            manifest = keep_evidence(manifest, self.target)
             if passed:
-                write_whole(manifest_path(self.target), [manifest_text(manifest).encode()])
+                write_manifest(self.target, manifest)
             if passed and self.cache is not None and key is not None:
                 self.cache.store(key, self.target)
         size = memoryview(compiled.plan).nbytes

@@ -12,6 +12,7 @@ from qkexport.engine.by_reference import read_by_reference
 from qkexport.engine.model_check import check_model
 from qkexport.engine.options import AttentionChoice
 from qkexport.errors import LoadError
+from qkexport.files import sha256_of
 from qkexport.spec import OP_DOMAIN, OP_TYPE, OP_VERSION
 
 if TYPE_CHECKING:
@@ -114,6 +115,20 @@ def _link(file: Path, link: Path) -> None:
         link.hardlink_to(file)
     except OSError:
         link.symlink_to(file)
+
+
+def model_digest(path: Path) -> str:
+    """Digest over a model and its external data, as manifests have it.
+
+    Raises:
+        LoadError: The file is missing or is no ONNX model.
+    """
+    return sha256_of(*files_of_model(path, read_model(path)))
+
+
+def files_of_model(path: Path, model: ir.Model) -> tuple[Path, ...]:
+    """The file of a model, then those that hold weights of it."""
+    return (path, *(file for file in external_files(model) if file != path.absolute()))
 
 
 def external_files(model: ir.Model) -> list[Path]:

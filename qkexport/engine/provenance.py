@@ -15,7 +15,7 @@ from qkexport.engine.compile import Compiled, Job, TensorDescription
 from qkexport.engine.plan import Plan
 from qkexport.engine.prepare import Prepared
 from qkexport.files import sha256_of
-from qkexport.manifest import FileRecord, Manifest, TensorRecord
+from qkexport.manifest import FileRecord, Manifest, ParityEvidence, TensorRecord
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -36,10 +36,9 @@ class Provenance:
     digest: Future[str]
 
     @classmethod
-    def start(cls, source: Path, external: Sequence[Path]) -> Provenance:
-        """Starts hashing a model and the files that hold its weights, which it may do itself."""
-        others = [path for path in external if path != source.absolute()]
-        return cls(source, in_background(sha256_of, source, *others))
+    def start(cls, source: Path, files: Sequence[Path]) -> Provenance:
+        """Starts hashing a model and the files that hold its weights."""
+        return cls(source, in_background(sha256_of, *files))
 
 
 def in_background(work: Callable[..., str], *arguments: Any) -> Future[str]:
@@ -83,7 +82,7 @@ def describe(
         outputs=_records(compiled.outputs),
         num_layers=compiled.num_layers,
         options=json.loads(json.dumps(job.options.to_document())),
-        parity={"tier": "BUILT", "reason": "the engine was not run"},
+        parity=ParityEvidence("BUILT", "the engine was not run"),
         created_by=f"qkexport {__version__}",
     )
 

@@ -11,15 +11,18 @@ import torch
 from qkexport.errors import UsageError
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Case, Suite, suite_cases
+from qkexport.proof.engine_sizes import within_engines
 from qkexport.proof.environment import environment
 from qkexport.proof.layers.candidate import localized
 from qkexport.proof.open import open_source
+from qkexport.proof.record import places_of_candidates, record_evidence
 from qkexport.proof.reference import Reference, open_reference
 from qkexport.proof.results import ParityResult
 from qkexport.proof.session import Run
 from qkexport.run import BACKENDS, backends_for
 from qkexport.run.onnx_contents import default_backends
 from qkexport.run.torch_runner import TORCH
+from qkexport.trial import Trial
 
 if TYPE_CHECKING:
     from qkexport.input_options import DynamicDim, InputSpec
@@ -44,11 +47,12 @@ def parity(
     """Runs candidates and a reference on the same inputs and compares every output.
 
     The reference is evaluated in float64, and in PyTorch in the type of each candidate; a candidate
-    may err by twice what PyTorch errs plus a floor (`qkexport.compare.tolerance`).
+    may err by twice what PyTorch errs plus a floor (`qkexport.compare.tolerance`). The manifest of
+    an engine is told the outcome, and so are manifests of engines that lie beside their model.
 
     Args:
         reference: What `load_source` takes: path, factory name, nn.Module or ExportedProgram.
-        candidates: .onnx files.
+        candidates: .onnx files and engines.
         backends: Who runs the candidates; empty: ONNX Runtime as the file can be run.
         require: Backends that must be here; they are also run.
         suite: `quick` or `full`; None: only the given inputs if they are values, else `quick`.
@@ -73,13 +77,15 @@ def parity(
     paths = [Path(path) for path in candidates]
     source = open_source(reference, inputs or {}, dynamic, paths, allow_pickle)
     opened = open_reference(source)
+    opened.domain = within_engines(opened.domain, paths)
+    places = places_of_candidates(paths)
     given = _given(opened, inputs or {})
     chosen = Suite(suite or Suite.QUICK)
-    cases: list[Case | Mapping[str, torch.Tensor]] = []
+    cases: list[Case | Trial | Mapping[str, torch.Tensor]] = []
     if given is not None:
         cases.append(given)
     if given is None or suite is not None:
-        cases += suite_cases(opened, chosen, seed)
+        cases += opened.trials or suite_cases(opened, chosen, seed)
     run = Run(opened, cases, settings or ParitySettings())
     judged = [
         Candidate.of_file(path, backend)
@@ -93,7 +99,7 @@ def parity(
             results = [localized(result, source, run) for result in results]
         differences = run.differences(results)
     absent = {result.backend for result in results if result.skipped} & set(require)
-    return ParityResult(
+    result = ParityResult(
         reference=opened.name,
         suite="given" if given is not None and suite is None else str(chosen),
         seed=seed,
@@ -104,6 +110,8 @@ def parity(
         environment=environment(),
         seconds=run.seconds,
     )
+    record_evidence(result, places, settings or ParitySettings())
+    return result
 
 
 def _check_options(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qkexport.bundle.triton import ServedModel
-from qkexport.manifest import FileRecord, Manifest, TensorRecord
+from qkexport.manifest import FileRecord, Manifest, ParityEvidence, TensorRecord
 
 X = TensorRecord("x", "float16", (-1, -1, 32))
 Y = TensorRecord("y", "float16", (-1, -1, 32))
@@ -28,7 +28,7 @@ MANIFEST = Manifest(
     outputs=(Y,),
     num_layers=7,
     options={},
-    parity={"tier": "BUILT", "reason": "the engine was not run"},
+    parity=ParityEvidence("BUILT", "the engine was not run"),
     created_by="qkexport 0",
 )
 

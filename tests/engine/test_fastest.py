@@ -49,7 +49,7 @@ def test_the_faster_engine_is_kept_and_the_times_are_told(
     assert result.output == output
     assert verify_files(output) == result.manifest
     assert result.manifest.attention == best
-    assert result.manifest.parity["tier"] == "RAN"
+    assert result.manifest.parity.tier == "RAN"
     assert f"plugin {1e3 * times[0]:.3f} ms, native {1e3 * times[1]:.3f} ms" in (
         result.attention_reason
     )
