@@ -63,14 +63,16 @@ def head_usage(
 
 def heat(
     usage: torch.Tensor, candidate: torch.Tensor, expected: Expectation
-) -> tuple[tuple[float, ...], ...]:
+) -> tuple[tuple[tuple[float, ...], ...], int]:
+    """The grid downsampled to what can be drawn, and the positions that its columns stand for."""
     grid = usage_grid(usage, candidate, expected)
     if grid is None:
-        return ()
-    grid = grid[:_HEAT_ROWS].nan_to_num(posinf=1e9)
+        return (), 0
+    positions = grid.shape[1]
+    grid = grid[:_HEAT_ROWS].nan_to_num(posinf=torch.inf)
     columns = min(_HEAT_COLUMNS, grid.shape[1])
     reduced = torch.nn.functional.adaptive_max_pool1d(grid[None], columns)[0]
-    return tuple(tuple(float(x) for x in row) for row in reduced)
+    return tuple(tuple(float(x) for x in row) for row in reduced), positions
 
 
 def noise_rows(

@@ -75,8 +75,10 @@ def _judge_values(
     rows = RowErrors(found.error, found.baseline_error, found.magnitude, expected.noise)
     allowed = allowed_errors(rows, tolerance, candidate.dtype)
     usage = _usage(found, allowed)
-    failed = (usage > 1) | (found.misplaced > 0)
+    usage = torch.where(found.misplaced > 0, torch.inf, usage)
+    failed = usage > 1
     status, detail = _verdict(found, failed, candidate, baseline, constant=constant)
+    cells, positions = heat(usage, candidate, expected)
     result = dataclasses.replace(
         known,
         status=status,
@@ -95,7 +97,8 @@ def _judge_values(
         rows_failed=int(failed.sum()),
         num_rows=len(usage),
         head_usage=head_usage(usage, candidate, expected),
-        heat=heat(usage, candidate, expected),
+        heat=cells,
+        heat_positions=positions,
     )
     return _with_argmax(result, candidate, oracle, allowed) if expected.logits else result
 

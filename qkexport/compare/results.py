@@ -92,6 +92,7 @@ class OutputComparison:
         num_rows: Rows compared.
         head_usage: Largest usage of each head, where the output has heads.
         heat: Usage by head (or batch entry) and position, downsampled.
+        heat_positions: Positions that the columns of `heat` stand for.
         argmax: For logits.
     """
 
@@ -115,6 +116,7 @@ class OutputComparison:
     num_rows: int = 0
     head_usage: tuple[float, ...] | None = None
     heat: tuple[tuple[float, ...], ...] = ()
+    heat_positions: int = 0
     argmax: ArgmaxAgreement | None = None
 
     def __bool__(self) -> bool:

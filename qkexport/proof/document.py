@@ -22,7 +22,10 @@ def parity_document(result: ParityResult) -> dict[str, Any]:
         "reference": result.reference,
         "suite": result.suite,
         "seed": result.seed,
-        "candidates": [_candidate(candidate) for candidate in result.candidates],
+        "candidates": [
+            {**_candidate(candidate), "tier": result.tier(candidate)}
+            for candidate in result.candidates
+        ],
         "pairs": [
             {
                 "left": pair.left,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
 import os
 import platform
@@ -21,6 +22,7 @@ def environment() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
+    found["date"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     found["platform"] = platform.platform()
     found["processor"] = _processor()
     found["cores"] = str(os.cpu_count())

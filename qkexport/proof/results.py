@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from qkexport.compare import Comparison, OutputComparison
 from qkexport.proof.layers.results import Localization
+from qkexport.run.open import ENGINE_BACKENDS
 
 # Random vectors of a few hundred elements reach 0.1; a wrong mask or norm stays above 0.5.
 _UNRELATED: Final = 0.3
@@ -111,12 +112,18 @@ class CandidateResult:
         return bool(compared) and all(output.cosine < _UNRELATED for output in compared)
 
     @property
+    def ran(self) -> bool:
+        """True when at least one case ran to its end."""
+        return any(case.comparison is not None for case in self.cases)
+
+    @property
     def evidence(self) -> Evidence:
-        """The highest tier that this run shows."""
+        """The highest tier that this run shows; of a file that did not run, that it exists."""
         if self:
             return Evidence.MATCHED
-        ran = any(case.comparison is not None for case in self.cases)
-        return Evidence.RAN if ran else Evidence.CONVERTED
+        if self.ran:
+            return Evidence.RAN
+        return Evidence.BUILT if self.backend in ENGINE_BACKENDS else Evidence.CONVERTED
 
     @property
     def worst(self) -> tuple[CaseResult, OutputComparison] | None:
@@ -165,9 +172,12 @@ class ParityResult:
         ran = [candidate for candidate in self.candidates if not candidate.skipped]
         return bool(ran) and all(ran) and not self.absent
 
-    @property
-    def nothing_ran(self) -> bool:
-        return all(candidate.skipped for candidate in self.candidates)
+    def tier(self, candidate: CandidateResult) -> str:
+        """A candidate's evidence and what it rests on: `MATCHED(ort, suite full, seed 0)`."""
+        tier = candidate.evidence
+        if tier is Evidence.MATCHED:
+            return f"{tier}({candidate.backend}, suite {self.suite}, seed {self.seed})"
+        return f"{tier}({candidate.backend})" if tier is Evidence.RAN else str(tier)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document; its schema is published as `report/parity.schema.json`."""

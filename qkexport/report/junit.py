@@ -31,6 +31,9 @@ def _suite(result: ParityResult, candidate: CandidateResult) -> ET.Element:
         outputs = ", ".join(candidate.untested)
         tests.append(_failed(name, "every output is tested", f"no case tests {outputs}", ""))
     suite = ET.Element("testsuite", name=_clean(name))
+    properties = ET.SubElement(suite, "properties")
+    for key, value in (("evidence", result.tier(candidate)), *result.environment.items()):
+        ET.SubElement(properties, "property", name=_clean(key), value=_clean(value))
     suite.extend(tests)
     for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(sum(test.find(tag) is not None for test in tests)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from qkexport.proof.layers.results import LayerVerdict, Localization
-from qkexport.report.text import number
+from qkexport.report.text import number, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,14 +30,13 @@ def print_localization(found: Localization, console: Console) -> None:
     for heading in ("input errors", "error", "of allowed"):
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in found.layers:
-        inputs = max(output.max_abs_error for output in layer.inputs)
         table.add_row(
             layer.node,
             layer.module,
             str(layer.verdict),
-            number(inputs),
+            number(layer.input_error),
             number(layer.output.max_abs_error),
-            f"{layer.output.usage:.3g} x",
+            percent(layer.output.usage),
             style=_STYLES[layer.verdict],
         )
     console.print(f"attentions on {found.case}:")

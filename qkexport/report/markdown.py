@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from qkexport.proof.results import CandidateResult, ParityResult, Verdict
 from qkexport.report.terminal import where
-from qkexport.report.text import number
+from qkexport.report.text import number, percent
 
 _MARKS = {
     Verdict.MATCHED: "✅",
@@ -26,7 +24,7 @@ def markdown_report(result: ParityResult) -> str:
     lines = [
         f"## Parity with `{result.reference}`: {'passed' if result else 'FAILED'}",
         "",
-        *_summary(result.candidates),
+        *_summary(result),
     ]
     for candidate in result.candidates:
         lines += _details(candidate)
@@ -36,15 +34,15 @@ def markdown_report(result: ParityResult) -> str:
     return "\n".join(lines)
 
 
-def _summary(candidates: Sequence[CandidateResult]) -> list[str]:
+def _summary(result: ParityResult) -> list[str]:
     rows = [f"| {' | '.join(_HEADINGS)} |", f"|{'---|' * len(_HEADINGS)}"]
-    for candidate in candidates:
+    for candidate in result.candidates:
         passed = sum(map(bool, candidate.cases))
         cells = [
             f"{_MARKS[candidate.verdict]} {candidate.verdict}",
             f"`{_cell(candidate.name)}`",
             candidate.backend,
-            str(candidate.evidence),
+            result.tier(candidate),
             f"{passed}/{len(candidate.cases)}",
             *_worst(candidate),
         ]
@@ -58,7 +56,7 @@ def _worst(candidate: CandidateResult) -> list[str]:
     case, output = candidate.worst
     baseline = "" if output.baseline_error is None else number(output.baseline_error)
     name = f"{output.name} ({case.label})"
-    return [_cell(name), number(output.max_abs_error), baseline, f"{output.usage:.0%}"]
+    return [_cell(name), number(output.max_abs_error), baseline, percent(output.usage)]
 
 
 def _details(candidate: CandidateResult) -> list[str]:

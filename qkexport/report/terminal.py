@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from qkexport.compare.ulp import HISTOGRAM_LABELS
 from qkexport.proof.results import CandidateResult, CaseResult, ParityResult, Verdict
 from qkexport.report.localization import print_localization
-from qkexport.report.text import number, sparkline
+from qkexport.report.text import number, percent, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def print_parity(result: ParityResult, console: Console) -> None:
     """Prints one block for each candidate, then what was left out, then the verdict."""
     console.print(f"reference {result.reference}, suite {result.suite}, seed {result.seed}")
     for candidate in result.candidates:
-        _print_candidate(candidate, console)
+        _print_candidate(result, candidate, console)
     for pair in result.pairs:
         difference = number(pair.max_abs_difference)
         console.print(f"{pair.left} against {pair.right}: {pair.output} differs by {difference}")
@@ -43,11 +43,12 @@ def print_parity(result: ParityResult, console: Console) -> None:
     console.print(_time(result), style="dim")
 
 
-def _print_candidate(candidate: CandidateResult, console: Console) -> None:
+def _print_candidate(result: ParityResult, candidate: CandidateResult, console: Console) -> None:
     verdict = candidate.verdict
     title = f"{verdict} {candidate.name} on {candidate.backend}"
     console.print()
     console.print(title, style=_STYLES[verdict])
+    console.print(f"evidence: {result.tier(candidate)}", style="dim")
     if candidate.reason:
         console.print(candidate.reason, style=_STYLES[verdict])
     for note in candidate.notes:
@@ -97,7 +98,7 @@ def _row(case: CaseResult, output: OutputComparison) -> list[str]:
         verdict + ("*" if output.noise_measured else ""),
         number(output.max_abs_error),
         baseline,
-        f"{output.usage:.0%}" if output.usage < 100 else f"{number(output.usage)} x",
+        percent(output.usage),
         f"{output.cosine:.6f}",
         sparkline(output.ulps) if output.ulps else "",
     ]

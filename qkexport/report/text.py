@@ -14,6 +14,13 @@ def number(x: float) -> str:
     return f"{x:.3g}"
 
 
+def percent(usage: float) -> str:
+    """Error over allowance, for people."""
+    if not math.isfinite(usage):
+        return "beyond any"
+    return f"{usage:.0%}" if usage < 100 else f"{number(usage)} x"
+
+
 def sparkline(counts: Sequence[int]) -> str:
     """One character a bin, its height the logarithm of the count: a single element shows."""
     largest = math.log1p(max(counts, default=0)) or 1.0

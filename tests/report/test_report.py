@@ -154,8 +154,21 @@ def test_the_page_says_what_the_result_says() -> None:
 
 def test_the_page_draws_a_cell_for_each_head_and_position() -> None:
     page = html_report(RESULT)
-    assert page.count("of the allowance") == 2 * (2 * 5) + 2 * (3 * 4)
-    assert "#c0182b" in page.split("<body>")[1]
+    places = re.findall(r"<title>batch entry (\d), positions? (\d)(?: to (\d))?: ", page)
+    drawn = [
+        (int(row), position)
+        for row, first, last in places
+        for position in range(int(first), int(last or first) + 1)
+    ]
+    assert sorted(drawn) == sorted(
+        [(row, position) for row in range(2) for position in range(5)] * 2
+    )
+
+
+def test_the_page_marks_a_cell_for_each_way_to_be_wrong() -> None:
+    page = html_report(RESULT)
+    beyond = re.findall(r'class="hx" x="[^>]*><title>([^<]*) of the allowance', page)
+    assert beyond == ["batch entry 0, position 1: 1.14e+07 x", "head 2, position 3: beyond any"]
 
 
 def test_the_terminal_names_verdicts_places_and_reasons() -> None:

@@ -40,6 +40,11 @@ class LayerResult:
     def __bool__(self) -> bool:
         return self.verdict is LayerVerdict.MATCHED
 
+    @property
+    def input_error(self) -> float:
+        """The largest error of query, key and value."""
+        return max(output.max_abs_error for output in self.inputs)
+
     def to_dict(self) -> dict[str, Any]:
         """As it stands in JSON documents."""
         return {

@@ -1,0 +1,139 @@
+"""What a parity run costs beside the forward passes that it makes: time and peak memory.
+
+A random-weight model of the shape of Qwen3-0.6B is converted, then compared with itself in ONNX
+Runtime, in a process of its own. Needs transformers and, at full size, about 10 GB of memory and 5
+of disk; fewer layers need less.
+
+    python tests/benchmarks/bench_parity.py [--layers 28] [--length 64] [--backends ort-stock,ort]
+
+Forward passes are PyTorch's, each candidate's and the oracle's. Loading is what any run of the
+model pays: torch.export of the reference and a session for each candidate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_convert import build
+from torch import nn
+
+TIME_LIMIT = 1.3
+FORWARD_PASSES = ("pytorch", "candidates", "oracle")
+LOADING = ("load reference", "load candidates")
+
+
+def write_candidate(folder: Path, layers: int, length: int) -> Path:
+    """Converts the model, unverified: proving it is what is measured."""
+    from qkexport.conversion import convert
+    from qkexport.input_options import DynamicDim, InputSpec
+
+    path = folder / "model.onnx"
+    axes = [DynamicDim("input_ids", 0, "batch"), DynamicDim("input_ids", 1, "seq")]
+    spec = InputSpec("input_ids", (2, length), "int64")
+    result = convert(
+        build(layers),
+        path,
+        inputs={spec.name: spec},
+        dynamic=axes,
+        require_fused="all",
+        verify=False,
+    )
+    assert result
+    return path
+
+
+def run_parity(path: Path, layers: int, length: int, backends: list[str]) -> dict[str, Any]:
+    """One run; seconds by stage and the peak of this process in GiB, before and after."""
+    from qkexport.input_options import InputSpec
+    from qkexport.proof.parity import parity
+
+    torch.set_num_threads(2)
+    module = build(layers)
+    before = _peak()
+    spec = InputSpec("input_ids", (2, length), "int64")
+    start = time.perf_counter()
+    result = parity(module, [path], backends=backends, inputs={spec.name: spec})
+    total = time.perf_counter() - start
+    return {
+        "verdicts": [str(candidate.verdict) for candidate in result.candidates],
+        "cases": len(result.candidates[0].cases),
+        "seconds": {**result.seconds, "total": total},
+        "weights": weights_in_gib(module),
+        "before": before,
+        "peak": _peak(),
+    }
+
+
+def weights_in_gib(module: nn.Module) -> float:
+    """Size of the weights in float32, those that are tied counted once."""
+    return sum(weight.numel() for weight in module.parameters()) * 4 / 2**30
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def report(found: dict[str, Any]) -> None:
+    """Prints seconds by stage, the ratio to the forward passes, and memory beside its limit."""
+    seconds = found["seconds"]
+    print(f"{found['cases']} cases, candidates {', '.join(found['verdicts'])}")
+    for name, value in seconds.items():
+        print(f"{name:16}{value:9.2f} s")
+    passes = sum(seconds[name] for name in FORWARD_PASSES)
+    loading = sum(seconds.get(name, 0.0) for name in LOADING)
+    run = seconds["total"] - loading
+    print(f"run / forward passes: {run / passes:.3f} (limit {TIME_LIMIT})")
+    candidates = passes - seconds["oracle"]
+    print(f"the same, oracle left out of both: {(run - seconds['oracle']) / candidates:.3f}")
+    limit = found["weights"] * 3  # float64 takes two float32 weights, a candidate one
+    print(
+        f"peak {found['peak']:.2f} GiB ({found['before']:.2f} once the model was built); "
+        f"oracle weights and one candidate: {limit:.2f} GiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--backends", default="ort-stock,ort")
+    parser.add_argument("--candidate", type=Path, help="A file that --write left; none: convert.")
+    parser.add_argument("--write", type=Path, help="Only convert, into this folder.")
+    parser.add_argument("--child", action="store_true")
+    options = parser.parse_args()
+    if options.write:
+        write_candidate(options.write, options.layers, options.length)
+        return
+    if options.child:
+        answer = run_parity(
+            options.candidate, options.layers, options.length, options.backends.split(",")
+        )
+        print(json.dumps(answer))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        shared = ["--layers", str(options.layers), "--length", str(options.length)]
+        path = options.candidate
+        if path is None:
+            _python(*shared, "--write", folder)
+            path = Path(folder) / "model.onnx"
+        text = _python(*shared, "--child", "--candidate", str(path), "--backends", options.backends)
+        report(json.loads(text.splitlines()[-1]))
+
+
+def _python(*arguments: str) -> str:
+    """This script in a process of its own, so that memory is counted apart."""
+    command = [sys.executable, __file__, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    main()
