@@ -32,7 +32,7 @@ def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
         "traced": [traced],
         "one": [_changed(domain, traced, lambda _: 1)],
         "odd": [
-            _odd_sizes(domain, _changed(domain, traced, _larger)),
+            _odd_sizes(domain, _changed(domain, traced, _growth(domain, traced))),
             _changed(domain, traced, lambda size: 2 * size),
             _changed(domain, traced, lambda size: size + 1),
         ],
@@ -47,8 +47,16 @@ def size_cases(domain: ModelDomain) -> tuple[SizeCase, ...]:
     return tuple(cases)
 
 
-def _larger(size: int) -> int:
-    return 3 * size if size <= _LARGE else size // 2
+def _growth(domain: ModelDomain, traced: Mapping[str, int]) -> Callable[[int], int]:
+    """Lengths grow to three times; batch sizes by one, since more of them only takes longer."""
+    lengths = {size for symbol, size in traced.items() if not _is_batch(domain, symbol)}
+
+    def larger(size: int) -> int:
+        if size not in lengths:
+            return size + 1
+        return 3 * size if size <= _LARGE else size // 2
+
+    return larger
 
 
 def _odd_sizes(domain: ModelDomain, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -69,7 +77,11 @@ def _traced(domain: ModelDomain, symbol: str) -> int:
     span: SizeRange = domain.symbols[symbol]
     if span.traced is not None:
         return span.traced
-    leading = all(
-        item.shape[0] == symbol for item in domain.inputs if symbol in item.shape and item.shape
-    )
-    return span.clamp(_BATCH if leading else _LENGTH)
+    return span.clamp(_BATCH if _is_batch(domain, symbol) else _LENGTH)
+
+
+def _is_batch(domain: ModelDomain, symbol: str) -> bool:
+    """True for a symbol that is the first axis wherever it is one, and somewhere not the only."""
+    shapes = [item.shape for item in domain.inputs if symbol in item.shape]
+    leading = all(shape[0] == symbol and symbol not in shape[1:] for shape in shapes)
+    return leading and any(len(shape) > 1 for shape in shapes)

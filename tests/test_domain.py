@@ -70,7 +70,7 @@ def test_a_dynamic_model_is_tried_at_its_own_sizes_at_one_and_at_odd_ones() -> N
     assert [case.label for case in cases] == ["traced", "one", "odd"]
     assert cases[0].candidates == ({"batch": 2, "seq": 16},)
     assert cases[1].candidates == ({"batch": 1, "seq": 1},)
-    assert cases[2].candidates[0] == {"batch": 7, "seq": 49}
+    assert cases[2].candidates[0] == {"batch": 3, "seq": 49}
     assert cases[2].candidates[1] == {"batch": 4, "seq": 32}
 
 

@@ -18,6 +18,7 @@ import qkexport.interpret.reductions
 import qkexport.interpret.shapes  # noqa: F401  each registers its operators
 from qkexport.errors import QkexportError, UnsupportedModelError
 from qkexport.interpret.attention import qk_norm_attention
+from qkexport.interpret.blockwise import wide_matmul
 from qkexport.interpret.call import EXACT, OPERATORS, Call
 from qkexport.interpret.fallback import evaluate_by_onnx
 from qkexport.interpret.tensors import to_torch
@@ -96,6 +97,10 @@ class Interpreter:
     def _run_node(self, node: ir.Node, scope: _Scope) -> Sequence[torch.Tensor | None]:
         if self._exact and node.op_type == "Gather" and node.domain == "":
             return self._look_up(node, scope)
+        if self._exact and node.op_type == "MatMul" and node.domain == "":
+            product = self._multiply_weight(node, scope)
+            if product is not None:
+                return (product,)
         given = [None if value is None else scope.read(value) for value in node.inputs]
         function = self._model.functions.get(node.op_identifier())
         if node.domain == OP_DOMAIN and node.op_type == OP_TYPE:
@@ -123,6 +128,17 @@ class Interpreter:
         picked = OPERATORS["Gather"](self._call(node), rows, scope.read(indices))
         assert isinstance(picked, torch.Tensor)
         return (self._widened(picked),)
+
+    def _multiply_weight(self, node: ir.Node, scope: _Scope) -> torch.Tensor | None:
+        """The product with a weight `[K,N]`, widened block by block; None for other products."""
+        left, right = node.inputs
+        assert left is not None
+        assert right is not None
+        if right.const_value is None or len(right.const_value.shape) != 2:
+            return None
+        weight = scope.read(right, widen=False)
+        x = scope.read(left)
+        return wide_matmul(x, weight, self._widened) if weight.dtype in _NARROW else None
 
     def _call(self, node: ir.Node) -> Call:
         return Call(node, self._opsets.get(node.domain, 1), self._exact)

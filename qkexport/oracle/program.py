@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from qkexport.compare.tolerance import NOISE_DRAWS
+from qkexport.interpret.blockwise import wide_linear
 from qkexport.oracle.float64_mode import EXACT, exact_arithmetic
 from qkexport.oracle.noise import RoundingNoise
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.program import Program
 from qkexport.run.runner import Tensors
 
+_LINEAR: Final = torch.ops.aten.linear.default
+
 
 class ProgramOracle:
     """Evaluates an exported program in float64.
 
-    Weights are widened one at a time, when an operator asks for them, so the memory needed beyond
-    the model is that of one layer.
+    Weights are widened when an operator asks for them, those of linear layers block by block, so
+    that little memory is needed beyond the model's own.
 
     Args:
         program: The model; its weights are not copied.
@@ -73,7 +77,19 @@ class _Interpreter(torch.fx.Interpreter):
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         if n.target is torch.ops.aten.embedding.default:
             return args, kwargs  # the rows are widened when they have been looked up
+        if n.target is _LINEAR:  # its weight is widened block by block
+            given = zip((arg.name for arg in _LINEAR._schema.arguments), args, strict=False)
+            named = {**dict(given), **kwargs}
+            wide = {name: x if name == "weight" else self._widened(x) for name, x in named.items()}
+            return (), wide
         return pytree.tree_map(self._widened, args), pytree.tree_map(self._widened, kwargs)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not _LINEAR:
+            return super().call_function(target, args, kwargs)
+        with _disable_current_modes():
+            x, weight, bias = kwargs["input"], kwargs["weight"], kwargs.get("bias")
+            return wide_linear(x, weight, bias, self._widened)
 
     def run_node(self, n: torch.fx.Node) -> Any:
         value = super().run_node(n)
