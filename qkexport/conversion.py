@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qkexport.attention_record import AttentionStatus, records_of
-from qkexport.convert_options import check_options, check_required, required_count
+from qkexport.convert_options import (
+    check_cache_options,
+    check_options,
+    check_required,
+    required_count,
+)
 from qkexport.convert_result import ConvertResult
 from qkexport.domain import onnx_domain
 from qkexport.errors import UsageError
 from qkexport.infer_types import complete_types
 from qkexport.input_options import DynamicDim, InputSpec
+from qkexport.kv_cache import with_kv_cache
 from qkexport.load import OnnxSource, Source, load_source
 from qkexport.opset import DEFAULT_OPSET, at_opset
 from qkexport.stage_clock import StageClock
@@ -41,6 +47,8 @@ def convert(
     require_fused: int | str = 0,
     verify: bool = True,
     allow_pickle: bool = False,
+    kv_cache: str | None = None,
+    trust_remote_code: bool = False,
     seed: int = 0,
 ) -> ConvertResult:
     """Converts a model to ONNX with its QK-norm attentions fused, and checks the result.
@@ -49,8 +57,9 @@ def convert(
     does when the check fails or too few attentions are fused (the result is then false).
 
     Args:
-        source: A path; `package.module:factory`; an nn.Module, alone or in a tuple with args,
-            kwargs and dynamic_shapes as torch.export takes them; or an ExportedProgram.
+        source: A path, also of a Hugging Face folder; `package.module:factory`; an nn.Module,
+            alone or in a tuple with args, kwargs and dynamic_shapes as torch.export takes them;
+            or an ExportedProgram.
         output: Path of the .onnx file; weights over 2 GB go to a file beside it.
         inputs: Example inputs of a PyTorch model by parameter name; sizes of the inputs of an
             ONNX model to check it at.
@@ -62,6 +71,9 @@ def convert(
         require_fused: Fewest attentions that must be fused, or `all` with a norm on q or k.
         verify: Compare the result with the source numerically.
         allow_pickle: Unpickle the source; this can run any code.
+        kv_cache: `concat` or `static`: a causal LM of transformers takes and gives its keys and
+            values.
+        trust_remote_code: Run the code that a Hugging Face folder brings along.
         seed: Of the random inputs of the check.
 
     Returns:
@@ -78,12 +90,20 @@ def convert(
     from qkexport.rewrite import fuse_attention
     from qkexport.verify_form import Target, verify_form
 
-    path = check_options(output, form, runtime, dtype, opset)
-    check_required(require_fused)
     axes = tuple(DynamicDim.parse(dim) if isinstance(dim, str) else dim for dim in dynamic)
+    path = check_options(output, form, runtime, dtype, opset)
+    check_cache_options(kv_cache, opset, inputs or {}, axes)
+    check_required(require_fused)
     clock = StageClock()
     with clock.stage("load"):
-        loaded = load_source(source, allow_pickle=allow_pickle)
+        loaded = load_source(
+            source,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+            dtype=dtype,
+        )
+        if kv_cache is not None:
+            loaded = with_kv_cache(loaded, kv_cache, dtype)
     with clock.stage("trace"):
         traced = _trace(loaded, inputs or {}, axes, dtype, opset)
     with clock.stage("match"):

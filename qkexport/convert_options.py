@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import Final
 
 from qkexport.attention_record import AttentionRecord, AttentionStatus
 from qkexport.errors import UsageError
 from qkexport.opset import OPSETS
+from qkexport.spec import KvCache
 
 FORMS: Final = ("portable", "fused", "native")
 RUNTIMES: Final = ("ort", "tensorrt")
 DTYPES: Final = ("float32", "float16", "bfloat16")
+KV_CACHES: Final = tuple(map(str, KvCache))
+TENSOR_SCATTER_OPSET: Final = 24
 
 
 def check_options(
@@ -41,6 +44,29 @@ def check_options(
     if not path.parent.is_dir():
         raise UsageError(f"Output must be in an existing folder, got {path}.")
     return path
+
+
+def check_cache_options(
+    kv_cache: str | None, opset: int | None, inputs: Sized, dynamic: Sized
+) -> None:
+    """Refuses options that a model with a cache leaves no choice about.
+
+    Raises:
+        UsageError: The kind of cache is unknown, or another option does not go with it.
+    """
+    if kv_cache is None:
+        return
+    if kv_cache not in KV_CACHES:
+        names = ", ".join(KV_CACHES)
+        raise UsageError(f"Option kv_cache must be one of {names}, got {kv_cache!r}.")
+    for option, value in (("inputs", inputs), ("dynamic", dynamic)):
+        if len(value):
+            message = f"Option {option} must be left out with kv_cache, got {len(value)} of them."
+            hint = "a model with a cache has fixed names, and its axes vary."
+            raise UsageError(message, hint=hint)
+    if kv_cache == KvCache.STATIC and opset is not None and opset < TENSOR_SCATTER_OPSET:
+        message = f"Option opset must be at least 24 with a static cache, got {opset}."
+        raise UsageError(message, hint="older opsets have no TensorScatter; leave --opset out.")
 
 
 def check_required(require_fused: int | str) -> None:

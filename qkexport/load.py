@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from qkexport.errors import LoadError
 from qkexport.factory import call_factory, check_answer, is_factory_name
 from qkexport.filetype import ACCEPTED, FileKind, identify
+from qkexport.tensor_names import TensorNames
+from qkexport.trial import Trial
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -33,6 +35,9 @@ class TorchSource:
         dynamic_shapes: As torch.export.export takes them, or None.
         program: The exported program, where the source is one.
         stand_ins: Names of inputs whose values mean nothing, only their shapes and types.
+        names: What inputs and outputs are called; None: as torch.export calls them.
+        trials: Inputs to check the model with instead of drawn ones, where drawn ones would not
+            fit together.
     """
 
     name: str
@@ -42,6 +47,8 @@ class TorchSource:
     dynamic_shapes: Any = None
     program: ExportedProgram | None = None
     stand_ins: frozenset[str] = frozenset()
+    names: TensorNames | None = None
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +69,23 @@ class OnnxSource:
 Source = TorchSource | OnnxSource
 
 
-def load_source(source: Any, *, allow_pickle: bool = False) -> Source:
+def load_source(
+    source: Any,
+    *,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+    dtype: str | None = None,
+) -> Source:
     """Loads a model from a path, a factory name or a live PyTorch object.
 
     Args:
-        source: `.onnx`, `.pt2`, pickled `.pt`/`.pth`, `package.module:factory`, an nn.Module, a
-            tuple as a factory returns it, or a torch.export.ExportedProgram.
-        allow_pickle: Unpickle `.pt`/`.pth` files, and trust `.pt2` files. Both can run any code.
+        source: `.onnx`, `.pt2`, pickled `.pt`/`.pth`, a local Hugging Face folder,
+            `package.module:factory`, an nn.Module, a tuple as a factory returns it, or a
+            torch.export.ExportedProgram.
+        allow_pickle: Unpickle `.pt`/`.pth` files and `.bin` weights, and trust `.pt2` files. All
+            can run any code.
+        trust_remote_code: Run the code that a Hugging Face folder brings along.
+        dtype: Load the weights of a Hugging Face folder in this type; None: as they are stored.
 
     Returns:
         A source; PyTorch modules are put into eval mode.
@@ -85,6 +102,12 @@ def load_source(source: Any, *, allow_pickle: bool = False) -> Source:
         if is_factory_name(str(source)):
             return _wrap_module(str(source), *call_factory(str(source)))
         raise _missing(path)
+    if path.is_dir() and (path / "config.json").is_file():
+        from qkexport.hugging_face import load_folder
+
+        return load_folder(
+            path, dtype=dtype, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+        )
     kind = identify(path, allow_pickle=allow_pickle)
     if kind is FileKind.ONNX:
         return _load_onnx(path)

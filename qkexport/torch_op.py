@@ -202,11 +202,13 @@ def onnx_translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Returns:
         Both ops, each with a function that makes one `qkexport::QKNormAttention` node with every
-        attribute written out.
+        attribute written out, and `tensor_scatter` with one that makes a TensorScatter.
     """
+    from qkexport.kv_cache import scatter_op
     from qkexport.torch_onnx import translate, translate_with_cache
 
     return {
+        torch.ops.qkexport.tensor_scatter.default: scatter_op.translate,
         torch.ops.qkexport.qk_norm_attention.default: translate,
         torch.ops.qkexport.qk_norm_attention_with_cache.default: translate_with_cache,
     }

@@ -8,7 +8,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qkexport.errors import UnsupportedModelError
@@ -100,7 +100,15 @@ def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.
     if reached != opset:
         message = f"Model {source.name} must fit opset {opset}, got operators of {reached}."
         raise UnsupportedModelError(message, hint=f"convert with --opset {reached}.")
+    if source.names is not None:
+        _rename(model.graph.inputs, source.names.inputs)
+        _rename(model.graph.outputs, source.names.outputs)
     return model
+
+
+def _rename(values: Sequence[ir.Value], names: Sequence[str]) -> None:
+    for value, name in zip(values, names, strict=True):
+        value.name = name
 
 
 def _axis_names(shapes: Any) -> Any:

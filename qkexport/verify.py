@@ -20,6 +20,7 @@ from qkexport.proof.session import Run
 from qkexport.proof.values import Padding, Values
 from qkexport.run.ort_runner import STOCK, OrtRunner
 from qkexport.size_cases import size_cases
+from qkexport.trial import Trial
 from qkexport.verification import Verification
 
 if TYPE_CHECKING:
@@ -84,12 +85,14 @@ def domain_at(domain: ModelDomain, inputs: Inputs) -> ModelDomain:
     return with_traced_sizes(domain, {name: tuple(x.shape) for name, x in inputs.items()})
 
 
-def _cases(reference: Reference, seed: int) -> list[Case | Mapping[str, Tensor]]:
+def _cases(reference: Reference, seed: int) -> list[Case | Trial | Mapping[str, Tensor]]:
+    if reference.trials:
+        return list(reference.trials)
     masks = [item for item in reference.domain.inputs if is_mask(item)]
     # padding of [B, S] ends a row, since causal rows that see nothing have no one right answer
     whole = all(len(item.shape) > 2 for item in masks)
     padding = Padding.SCATTERED if whole else Padding.RIGHT
-    cases: list[Case | Mapping[str, Tensor]] = [
+    cases: list[Case | Trial | Mapping[str, Tensor]] = [
         Case(size.label, size.candidates, Values.NORMAL, padding, seed)
         for size in size_cases(reference.domain)
     ]

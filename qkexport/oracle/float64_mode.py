@@ -66,7 +66,7 @@ def _exact_type(leaf: Any) -> Any:
 
 
 def _run(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
-    if name.startswith("qkexport::"):
+    if name.startswith("qkexport::qk_norm_attention"):
         from qkexport.oracle.attention import exact_attention
 
         return exact_attention(func, args, kwargs)

@@ -61,7 +61,11 @@ class ProgramOracle:
         with exact_arithmetic():
             leaves = interpreter.run(*_placeholders(self._program, checked))
         specs = self._program.exported.graph_signature.output_specs
-        results = dict(zip([spec.arg.name for spec in specs], leaves, strict=True))
+        names = self._program.names
+        results = {
+            names.get(spec.arg.name, spec.arg.name): leaf
+            for spec, leaf in zip(specs, leaves, strict=True)
+        }
         return {info.name: results[info.name] for info in self.outputs}
 
 
@@ -123,7 +127,8 @@ def _placeholders(program: Program, inputs: Tensors) -> list[Any]:
     for spec in exported.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
             tensor = isinstance(spec.arg, TensorArgument)
-            values.append(_wide_copy(inputs[spec.arg.name]) if tensor else spec.arg.value)
+            name = program.names.get(spec.arg.name, "")
+            values.append(_wide_copy(inputs[name]) if tensor else spec.arg.value)
         elif spec.kind is InputKind.PARAMETER:
             values.append(exported.state_dict[spec.target].detach())
         else:

@@ -14,6 +14,7 @@ from qkexport.errors import QkexportError, UsageError
 from qkexport.proof.cases import Case, draw
 from qkexport.proof.reference import Reference
 from qkexport.run.runner import Tensors
+from qkexport.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Refused(Exception):  # noqa: N818  the reference's answer, not an error of
 
 def prepare(
     reference: Reference,
-    case: Case | Tensors,
+    case: Case | Trial | Tensors,
     rounded_to: torch.dtype | None,
     seconds: dict[str, float],
 ) -> Prepared:
@@ -54,7 +55,7 @@ def prepare(
 
     Args:
         reference: The model.
-        case: A case of a suite, or inputs that the user gave.
+        case: A case of a suite, a trial, or inputs that the user gave.
         rounded_to: Round floating inputs to this type first, so that a candidate which takes them
             narrower than the reference sees the same values.
         seconds: Time spent is added under `oracle` and `pytorch`.
@@ -63,6 +64,8 @@ def prepare(
         Refused: The reference runs at none of the sizes of a suite's case.
         QkexportError: The reference cannot run the inputs that the user gave.
     """
+    if isinstance(case, Trial):
+        return _evaluated(reference, case.label, 0, _rounded(case.inputs, rounded_to), seconds)
     if not isinstance(case, Case):
         return _evaluated(reference, "given", 0, _rounded(case, rounded_to), seconds)
     refusal = ""

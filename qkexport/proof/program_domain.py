@@ -62,7 +62,7 @@ def index_bounds_of_program(program: Program) -> dict[str, int]:
     for node in program.exported.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "_opname", "") != "embedding":
             continue
-        origin = _origin(node.args[1])
+        origin = program.names.get(_origin(node.args[1]), "")
         if origin in names:
             rows = int(node.args[0].meta["val"].shape[0])
             bounds[origin] = min(rows, bounds.get(origin, rows))

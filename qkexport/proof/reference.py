@@ -18,6 +18,7 @@ from qkexport.run.onnx_torch_runner import OnnxTorchRunner
 from qkexport.run.program import Program, load_program
 from qkexport.run.runner import TensorInfo, Tensors
 from qkexport.run.torch_runner import TorchRunner
+from qkexport.trial import Trial
 
 if TYPE_CHECKING:
     from qkexport.load import Source, TorchSource
@@ -35,6 +36,7 @@ class Reference(Protocol):
         examples: Inputs whose values are known to be meaningful.
         index_bounds: Exclusive upper bound of the integers that each input may hold.
         reduction_length: Terms of the longest sum over weights.
+        trials: Inputs to try instead of drawn ones, where drawn ones would not fit together.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Reference(Protocol):
     examples: Tensors
     index_bounds: dict[str, int]
     reduction_length: int
+    trials: tuple[Trial, ...]
 
     def exact(self, inputs: Tensors) -> dict[str, torch.Tensor]:
         """Outputs in float64."""
@@ -78,10 +81,10 @@ def open_reference(source: Source) -> Reference:
 class TorchReference:
     """A PyTorch model; see `Reference`."""
 
-    has_names = False
-
     def __init__(self, source: TorchSource) -> None:
         self.name = source.name
+        self.has_names = source.names is not None
+        self.trials = source.trials
         self._program: Program = load_program(source)
         self._oracle = ProgramOracle(self._program)
         self._runners: dict[torch.dtype | None, TorchRunner] = {}
@@ -116,6 +119,7 @@ class OnnxReference:
     """An ONNX model, interpreted by PyTorch; see `Reference`."""
 
     has_names = True
+    trials: tuple[Trial, ...] = ()
 
     def __init__(self, source: OnnxSource) -> None:
         self.name = source.name

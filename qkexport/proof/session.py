@@ -15,6 +15,7 @@ from qkexport.proof.prepare import Prepared, Refused, prepare
 from qkexport.proof.reference import Reference
 from qkexport.proof.results import CandidateResult, PairDifference
 from qkexport.proof.spool import Spool
+from qkexport.trial import Trial
 
 
 class Run:
@@ -31,7 +32,7 @@ class Run:
     def __init__(
         self,
         reference: Reference,
-        cases: Sequence[Case | Mapping[str, torch.Tensor]],
+        cases: Sequence[Case | Trial | Mapping[str, torch.Tensor]],
         settings: ParitySettings,
     ) -> None:
         self.reference = reference
@@ -84,7 +85,7 @@ class Run:
     def _one(
         self,
         index: int,
-        case: Case | Mapping[str, torch.Tensor],
+        case: Case | Trial | Mapping[str, torch.Tensor],
         rounded_to: torch.dtype | None,
         *,
         keep: bool,
@@ -96,7 +97,7 @@ class Run:
         try:
             prepared = prepare(self.reference, case, rounded_to, self.seconds)
         except Refused as refusal:
-            self.refused[case.label if isinstance(case, Case) else "given"] = str(refusal)
+            self.refused[getattr(case, "label", "given")] = str(refusal)
             raise
         if keep:
             self._spool.write_case(key, prepared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from qkexport.errors import UnsupportedModelError, UsageError
 from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.tensor_names import TensorNames
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,14 +28,16 @@ class Program:
     Attributes:
         module: Callable as the author calls it.
         exported: The same as a graph, weights shared.
-        inputs: Tensor inputs in order, named as the graph names them.
+        inputs: Tensor inputs in order, named as the source or else as the graph names them.
         outputs: Tensor outputs likewise.
+        names: Name of each input and output by the graph's own.
     """
 
     module: nn.Module
     exported: ExportedProgram
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    names: Mapping[str, str]
 
     @property
     def eager(self) -> bool:
@@ -45,7 +48,9 @@ class Program:
         """Named tensors as the positional and keyword arguments of the module."""
         specs = self.exported.graph_signature.input_specs
         leaves = [
-            inputs[spec.arg.name] if isinstance(spec.arg, TensorArgument) else spec.arg.value
+            inputs[self.names[spec.arg.name]]
+            if isinstance(spec.arg, TensorArgument)
+            else spec.arg.value
             for spec in specs
             if spec.kind is InputKind.USER_INPUT
         ]
@@ -65,19 +70,23 @@ def load_program(source: TorchSource) -> Program:
         exported = _export(source)
     nodes = {node.name: node for node in exported.graph.nodes}
     signature = exported.graph_signature
+    inputs = [
+        spec.arg.name
+        for spec in signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    outputs = [
+        spec.arg.name
+        for spec in signature.output_specs
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    given = source.names or TensorNames(tuple(inputs), tuple(outputs))
     return Program(
         source.module,
         exported,
-        tuple(
-            _info(nodes[spec.arg.name])
-            for spec in signature.input_specs
-            if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
-        ),
-        tuple(
-            _info(nodes[spec.arg.name])
-            for spec in signature.output_specs
-            if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
-        ),
+        _infos(nodes, inputs, given.inputs),
+        _infos(nodes, outputs, given.outputs),
+        dict(zip((*inputs, *outputs), (*given.inputs, *given.outputs), strict=True)),
     )
 
 
@@ -99,7 +108,13 @@ def _export(source: TorchSource) -> ExportedProgram:
         raise UnsupportedModelError(message) from error
 
 
-def _info(node: torch.fx.Node) -> TensorInfo:
+def _infos(
+    nodes: Mapping[str, torch.fx.Node], own: Sequence[str], names: Sequence[str]
+) -> tuple[TensorInfo, ...]:
+    return tuple(_info(name, nodes[node]) for node, name in zip(own, names, strict=True))
+
+
+def _info(name: str, node: torch.fx.Node) -> TensorInfo:
     value = node.meta["val"]
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
-    return TensorInfo(node.name, value.dtype, shape)
+    return TensorInfo(name, value.dtype, shape)
