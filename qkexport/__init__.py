@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qkexport._version import __version__
 
 if TYPE_CHECKING:
+    from qkexport.benchmark.bench import BenchResult, bench
     from qkexport.conversion import ConvertResult, convert
     from qkexport.diagnosis.doctor import DoctorReport, doctor
     from qkexport.engine import BuildOptions, BuildResult, build
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from qkexport.proof.parity import ParityResult, ParitySettings, parity
 
 __all__ = [
+    "BenchResult",
     "BuildOptions",
     "BuildResult",
     "ConvertResult",
@@ -35,6 +37,7 @@ __all__ = [
     "QkexportError",
     "__version__",
     "assert_parity",
+    "bench",
     "build",
     "convert",
     "doctor",
@@ -45,6 +48,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "BenchResult": "qkexport.benchmark.bench",
     "BuildOptions": "qkexport.engine",
     "BuildResult": "qkexport.engine",
     "ConvertResult": "qkexport.conversion",
@@ -56,6 +60,7 @@ _HOMES: Final = {
     "ParitySettings": "qkexport.proof.parity",
     "QkexportError": "qkexport.errors",
     "assert_parity": "qkexport.proof.assertion",
+    "bench": "qkexport.benchmark.bench",
     "build": "qkexport.engine",
     "convert": "qkexport.conversion",
     "doctor": "qkexport.diagnosis.doctor",

@@ -12,7 +12,7 @@ import click
 
 from qkexport._version import __version__
 
-COMMANDS: Final = ("convert", "inspect", "build", "run", "parity", "doctor")
+COMMANDS: Final = ("convert", "inspect", "build", "run", "parity", "bench", "doctor")
 _MODULES: Final = {"run": "run_engine"}  # `run` runs the command line itself
 
 

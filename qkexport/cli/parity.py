@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from qkexport.cli.command import Command
+from qkexport.cli.names import split_names
 from qkexport.cli.outcome import Outcome
 from qkexport.errors import UsageError
 from qkexport.input_options import DynamicDim, InputSpec, read_inputs
@@ -128,7 +129,7 @@ def command(
         failures=options["failures"] if replay is None else None,
     )
     inputs = _inputs(options)
-    backends = _names(options["backends"])
+    backends = split_names(options["backends"])
     if replay is not None:
         saved = load_replay(replay)
         inputs |= saved.inputs
@@ -142,7 +143,7 @@ def command(
         reference,
         candidates,
         backends=backends,
-        require=_names(options["require"]),
+        require=split_names(options["require"]),
         suite=options["suite"],
         inputs=inputs,
         dynamic=tuple(map(DynamicDim.parse, options["dynamic"])),
@@ -177,7 +178,7 @@ def _self_test(
         raise UsageError(message, hint="qkexport parity MODEL --self-test")
     result = self_test(
         model,
-        names=_names(options["mutants"]),
+        names=split_names(options["mutants"]),
         inputs=_inputs(options),
         dynamic=tuple(map(DynamicDim.parse, options["dynamic"])),
         suite=options["suite"] or "full",
@@ -185,11 +186,6 @@ def _self_test(
         allow_pickle=options["allow_pickle"],
     )
     return Outcome(bool(result), result.to_dict(), lambda console: print_self_test(result, console))
-
-
-def _names(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Names given one by one or with commas."""
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
 def _declared(text: str) -> tuple[str, str]:

@@ -47,6 +47,11 @@ def complete_profiles(domain: ModelDomain, given: Sequence[Profile]) -> tuple[Pr
     return tuple(_complete(domain, profile, defaults) for profile in given or ({},))
 
 
+def usual_sizes(domain: ModelDomain) -> dict[str, int]:
+    """The size of each symbol that a profile of defaults is best at."""
+    return {symbol: best for symbol, (_, best, _) in _defaults(domain).items()}
+
+
 def _check_fits(name: str, shapes: ShapeRange, inputs: Mapping[str, InputDomain]) -> None:
     if name not in inputs:
         message = f"Shape names an input that the model does not have, got {name!r}."

@@ -6,13 +6,14 @@ import dataclasses
 import enum
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
 from qkexport.domain import InputDomain, ModelDomain
 from qkexport.proof.reference import Reference
 from qkexport.proof.values import Padding, Values, draw_floats, draw_mask
+from qkexport.run.runner import Tensors
 from qkexport.size_cases import SizeCase, size_cases
 
 
@@ -21,6 +22,25 @@ class Suite(enum.StrEnum):
 
     QUICK = "quick"
     FULL = "full"
+
+
+class Drawable(Protocol):
+    """A model as far as its inputs must be known to be drawn; see `Reference`."""
+
+    @property
+    def domain(self) -> ModelDomain:
+        """What it accepts."""
+        ...
+
+    @property
+    def examples(self) -> Tensors:
+        """Inputs whose values are known to be meaningful."""
+        ...
+
+    @property
+    def index_bounds(self) -> dict[str, int]:
+        """Exclusive upper bound of the integers that each input may hold."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +127,7 @@ def is_mask(item: InputDomain) -> bool:
     return item.dtype == "bool" or ("mask" in item.name and len(item.shape) >= 2)
 
 
-def draw(reference: Reference, case: Case, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def draw(reference: Drawable, case: Case, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
     """Draws the inputs of a case at given sizes.
 
     Integers lie below the end of the table they look up, or within their example's range; masks of
@@ -121,7 +141,7 @@ def draw(reference: Reference, case: Case, sizes: Mapping[str, int]) -> dict[str
 
 
 def _draw(
-    reference: Reference,
+    reference: Drawable,
     item: InputDomain,
     case: Case,
     shape: tuple[int, ...],
@@ -139,7 +159,7 @@ def _draw(
 
 
 def _draw_integers(
-    reference: Reference,
+    reference: Drawable,
     item: InputDomain,
     case: Case,
     shape: tuple[int, ...],
@@ -157,7 +177,7 @@ def _draw_integers(
     return drawn
 
 
-def _range(reference: Reference, item: InputDomain) -> tuple[int, int]:
+def _range(reference: Drawable, item: InputDomain) -> tuple[int, int]:
     bound = reference.index_bounds.get(item.name)
     if bound is not None:
         return 0, bound - 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qkexport.domain import ModelDomain, SizeRange
 from qkexport.engine.inspection import is_engine
 from qkexport.errors import LoadError, UsageError
-from qkexport.manifest import Manifest, manifest_path, read_manifest
+from qkexport.manifest import manifest_path, read_manifest
 
 
 def within_engines(domain: ModelDomain, candidates: Sequence[Path]) -> ModelDomain:
@@ -24,29 +24,39 @@ def within_engines(domain: ModelDomain, candidates: Sequence[Path]) -> ModelDoma
     Raises:
         UsageError: No size suits all of them.
     """
-    for path in candidates:
-        if not is_engine(path):
-            continue
-        try:
-            manifest = read_manifest(manifest_path(path))
-        except LoadError:
-            continue  # whoever loads the engine says what is wrong with its manifest
-        domain = _within(domain, manifest)
-    return domain
-
-
-def _within(domain: ModelDomain, manifest: Manifest) -> ModelDomain:
-    profile = manifest.profiles[0] if manifest.profiles else {}
     symbols = dict(domain.symbols)
-    for item in domain.inputs:
-        shapes = profile.get(item.name)
-        if shapes is None or any(len(shape) != len(item.shape) for shape in shapes):
-            continue
-        low, _, high = shapes
-        for dim, least, most in zip(item.shape, low, high, strict=True):
-            if isinstance(dim, str) and dim in symbols:
-                symbols[dim] = _narrowed(dim, symbols[dim], least, most)
+    for symbol, (least, _, most) in _spans(domain, candidates):
+        symbols[symbol] = _narrowed(symbol, symbols[symbol], least, most)
     return dataclasses.replace(domain, symbols=symbols)
+
+
+def optimum_sizes(domain: ModelDomain, candidates: Sequence[Path]) -> dict[str, int]:
+    """The sizes that engines among the candidates are best at; the first engine's count."""
+    spans = list(_spans(domain, candidates))
+    return {symbol: best for symbol, (_, best, _) in reversed(spans)}
+
+
+def _spans(
+    domain: ModelDomain, candidates: Sequence[Path]
+) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Symbols with the least, best and largest size that an engine was built for."""
+    for profile in map(_first_profile, filter(is_engine, candidates)):
+        for item in domain.inputs:
+            shapes = profile.get(item.name, ())
+            if not shapes or any(len(shape) != len(item.shape) for shape in shapes):
+                continue
+            low, best, high = shapes
+            for dim, span in zip(item.shape, zip(low, best, high, strict=True), strict=True):
+                if isinstance(dim, str) and dim in domain.symbols:
+                    yield dim, span
+
+
+def _first_profile(engine: Path) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+    try:
+        profiles = read_manifest(manifest_path(engine)).profiles
+    except LoadError:
+        return {}  # whoever loads the engine says what is wrong with its manifest
+    return profiles[0] if profiles else {}
 
 
 def _narrowed(symbol: str, span: SizeRange, least: int, most: int) -> SizeRange:

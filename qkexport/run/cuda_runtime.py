@@ -30,10 +30,20 @@ def checked(result: tuple[Any, ...]) -> Any:
     Raises:
         UnsupportedModelError: CUDA reports an error.
     """
+    values = checked_all(result)
+    return values[0] if values else None
+
+
+def checked_all(result: tuple[Any, ...]) -> list[Any]:
+    """All values of a call that must succeed.
+
+    Raises:
+        UnsupportedModelError: CUDA reports an error.
+    """
     error, *values = result
     if int(error) != 0:
         raise UnsupportedModelError(f"CUDA must succeed, got {error.name}.")
-    return values[0] if values else None
+    return values
 
 
 class DeviceBuffer:
@@ -61,3 +71,15 @@ class DeviceBuffer:
             checked(self._cudart.cudaFree(self.address))
             self.address = 0
             self._capacity = 0
+
+
+def free_device_memory() -> int:
+    """Bytes of the GPU's memory that nobody holds.
+
+    Raises:
+        BackendUnavailableError: cuda-python is not installed.
+        UnsupportedModelError: CUDA reports an error.
+    """
+    free: int
+    free, _ = checked_all(load_cudart().cudaMemGetInfo())
+    return free
