@@ -13,6 +13,7 @@ from qkexport.match import recipe as r
 from qkexport.match.arrange import first, head_major, ordered, restored, token_major
 from qkexport.match.core import Core
 from qkexport.match.facts import Facts, View, is_op
+from qkexport.match.grids import Offset, vector_offset
 from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, are_whole, extent
 from qkexport.match.masks import mask_recipe
 from qkexport.match.operand import Past, Trail, coarser_heads, trace_operand
@@ -21,8 +22,7 @@ from qkexport.match.replacement import output_replacement
 from qkexport.match.report import Match, Replacement
 from qkexport.match.rotary import Rotation, unrotated
 from qkexport.match.side import Side, Stream, normalized_side, parameter_recipe, plain_side
-from qkexport.match.sizes import ZERO
-from qkexport.match.static_cache import lengths_follow
+from qkexport.match.static_cache import lengths_follow, valid_rows
 from qkexport.match.tokens import compares_channels
 from qkexport.match.types import RecipeType, recipe_types
 from qkexport.match.values import ValueSide, value_side
@@ -237,17 +237,23 @@ class _Builder:
     def _visibility(self) -> Visibility:
         """Masks with triangles and windows taken out, where positions are plain numbers."""
         masks, past = self.core.masks, self.key.past
-        if self.core.kv_lengths is not None or (past is not None and past.first_row is not None):
+        queries = extent(self.core.query.layout, ROW)
+        keys = extent((past.new if past is not None else self.core.key).layout, ROW)
+        if past is not None and past.first_row is not None:
+            rows = Rows(queries, keys, vector_offset(self.facts, past.first_row))
+            found = visibility(self.facts, masks, rows)
+            causal = found.causal or self.core.causal is Causal.LOWER_RIGHT
+            # else the operator would count from the first row of the buffer
+            return found if causal and queries == keys else Visibility(masks)
+        if self.core.kv_lengths is not None:
             return Visibility(masks)
-        rows = Rows(
-            extent(self.core.query.layout, ROW),
-            extent((past.new if past is not None else self.core.key).layout, ROW),
-            ZERO if past is None else extent(past.past.layout, ROW),
-        )
-        return visibility(self.facts, masks, rows)
+        before = Offset() if past is None else Offset.of(extent(past.past.layout, ROW))
+        return visibility(self.facts, masks, Rows(queries, keys, before))
 
     def _causal(self) -> Causal:
-        return Causal.UPPER_LEFT if self.sight.causal else self.core.causal
+        if not self.sight.causal:
+            return self.core.causal
+        return Causal.LOWER_RIGHT if self.cache is KvCache.STATIC else Causal.UPPER_LEFT
 
     def _head_scale(self, view: View) -> r.Recipe:
         array = self.facts.constants.array(view.value)
@@ -268,9 +274,9 @@ class _Builder:
             if recipe is None:
                 raise NotProvenError("the cache has no layout of heads and tokens", self.core.node)
             inputs[name] = recipe
-        self._check_static()
+        self._check_static(inputs)
 
-    def _check_static(self) -> None:
+    def _check_static(self, inputs: Inputs) -> None:
         """Both buffers are written at one place, the end of what is valid."""
         key, value = self.key.past, self.value.past
         if key is None or value is None or key.first_row is None is value.first_row:
@@ -278,6 +284,10 @@ class _Builder:
         lengths = self.core.kv_lengths
         if key.first_row is None or key.first_row is not value.first_row:
             raise NotProvenError("keys and values are written at different rows", self.core.node)
+        if lengths is None and self.sight.causal:  # which hides all behind the new rows
+            inputs["kv_lengths"] = valid_rows(self.facts, key.first_row, key.new)
+            self.cache = KvCache.STATIC
+            return
         if not isinstance(lengths, r.Source) or not lengths_follow(
             self.facts, lengths.value, key.first_row, key.new
         ):

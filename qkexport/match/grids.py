@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, producer
-from qkexport.match.layout import COLUMN, ROW, extent, labels
+from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, extent, labels
 from qkexport.match.moves import step_back
 from qkexport.match.sizes import ONE, Size
 
@@ -26,11 +26,11 @@ _INTEGERS: Final = (ir.DataType.INT64, ir.DataType.INT32)
 
 @dataclasses.dataclass(frozen=True)
 class Offset:
-    """A whole number plus multiples of run-time sizes.
+    """A whole number plus multiples of run-time sizes, and of numbers by batch entry.
 
     Attributes:
         number: The whole number.
-        sizes: Multiples, by the symbols of a size; none is zero.
+        sizes: Multiples, by the symbols of a size or of a vector; none is zero.
     """
 
     number: int = 0
@@ -111,9 +111,11 @@ def _shifted(facts: Facts, view: View, node: ir.Node) -> Grid | None:
     if times == 1:
         pairs.append((node.inputs[1], node.inputs[0]))
     for source, other in pairs:
-        number = None if other is None else _scalar(facts, other)
         layout = None if source is None else aligned_layout(facts, source, view.layout)
-        if number is None or source is None or layout is None:
+        if other is None or source is None or layout is None:
+            continue
+        number = _scalar(facts, other) or _by_batch(facts, other, view.layout)
+        if number is None:
             continue
         grid = find_grid(facts, View(source, layout))
         return None if grid is None else Grid(grid.label, grid.offset.plus(number, times))
@@ -132,6 +134,29 @@ def _scalar(facts: Facts, value: ir.Value) -> Offset | None:
     if vector is None or len(vector) != 1 or vector[0] is None:
         return None
     return Offset.of(vector[0])
+
+
+def vector_offset(facts: Facts, value: ir.Value) -> Offset:
+    """Numbers by batch entry, [B]; sums and differences with sizes are taken apart."""
+    node = producer(value, "Add", "Sub")
+    if node is not None and node.inputs[0] is not None and node.inputs[1] is not None:
+        number = _scalar(facts, node.inputs[1])
+        if number is not None:
+            times = 1 if node.op_type == "Add" else -1
+            return vector_offset(facts, node.inputs[0]).plus(number, times)
+    return Offset(0, frozenset({((f"@{value.name or id(value)}",), 1)}))
+
+
+def _by_batch(facts: Facts, value: ir.Value, layout: Layout) -> Offset | None:
+    """Numbers that differ from one batch entry to the next, and in nothing else."""
+    own = aligned_layout(facts, value, layout)
+    view = None if own is None else View(value, own)
+    while view is not None and view.rank != 1:
+        move = step_back(facts, view)
+        view = None if move is None or move.copied else move.view
+    if view is None or facts.dtype(view.value) not in _INTEGERS:
+        return None
+    return vector_offset(facts, view.value) if labels(view.layout[0]) == (BATCH,) else None
 
 
 _Compare: TypeAlias = Callable[[Offset], Bound]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from qkexport.match import recipe as r
 from qkexport.match.facts import Facts, View, integer, producer
 from qkexport.match.layout import ROW, Factor, Layout, extent, labels
 from qkexport.match.sizes import ONE, Size
@@ -43,6 +44,20 @@ def lengths_follow(facts: Facts, lengths: ir.Value, first_row: ir.Value, new: Vi
     if difference is None or difference.inputs[0] is not lengths:
         return False
     return _counts(facts, difference.inputs[1], rows)
+
+
+def valid_rows(facts: Facts, first_row: ir.Value, new: View) -> r.Recipe:
+    """first_row + number of new rows, [b]: an input of the graph where first_row comes from it."""
+    difference = producer(first_row, "Sub")
+    lengths = None if difference is None else difference.inputs[0]
+    if lengths is not None and lengths_follow(facts, lengths, first_row, new):
+        return r.Source(lengths)
+    rows = extent(new.layout, ROW).known
+    if rows is not None:
+        return r.binary("Add", r.Source(first_row), r.integers([rows]))
+    place = next(i for i, factors in enumerate(new.layout) if labels(factors) == (ROW,))
+    count = r.shape_of(r.Source(new.value), place, place + 1)
+    return r.binary("Add", r.Source(first_row), count)
 
 
 def _counts(facts: Facts, value: ir.Value | None, rows: Size) -> bool:

@@ -50,12 +50,12 @@ class Rows:
     Attributes:
         queries: Query tokens.
         keys: New key tokens.
-        past: Tokens before them.
+        past: Tokens before them, which may differ by batch entry.
     """
 
     queries: Size
     keys: Size
-    past: Size
+    past: Offset
 
 
 def visibility(facts: Facts, masks: Sequence[Mask], rows: Rows) -> Visibility:
@@ -140,13 +140,14 @@ def _narrowed(
     facts: Facts, found: Visibility, view: View, rows: Rows, *, inverted: bool
 ) -> Visibility | None:
     """The visibility with one more bound, or None where a condition is no bound."""
-    if {label for factors in view.layout for label in labels(factors)} & {BATCH, HEAD}:
+    same_in_all = {HEAD} if rows.past.sizes else {BATCH, HEAD}
+    if {label for factors in view.layout for label in labels(factors)} & same_in_all:
         return None
     bound = find_bound(facts, view)
     if bound is None:
         return None
     bound = bound.negated() if inverted else bound
-    distance = bound.limit.plus(Offset.of(rows.past), -1).known
+    distance = bound.limit.plus(rows.past, -1).known
     if distance is None:
         return None
     if bound.is_upper and distance == 0:
