@@ -23,6 +23,7 @@ from qkexport.run import open_runner
 from qkexport.run.runner import Runner, Tensors
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_CASE: Final = "The reference runs none of the inputs that were tried: nothing was compared."
 
 # Yields the cases of the run, prepared for inputs rounded to a type.
 Cases = Callable[[torch.dtype | None], Iterator[Prepared]]
@@ -90,17 +91,20 @@ def run_candidate(
         candidate: What is judged.
         cases: The inputs, with the reference's answers.
         settings: How it is judged.
-        seconds: Time spent is added under `candidates` and `compare`.
+        seconds: Time spent is added under `loading`, `candidates` and `compare`.
         spool: Where its outputs are kept for the comparison of candidates; None keeps none.
         stop: Stop at the first case that fails.
     """
     known = CandidateResult(candidate.name, candidate.backend)
+    start = time.perf_counter()
     try:
         runner = candidate.open()
     except BackendUnavailableError as error:
         return dataclasses.replace(known, skipped=True, reason=str(error))
     except QkexportError as error:
         return dataclasses.replace(known, reason=str(error))
+    finally:
+        seconds["loading"] = seconds.get("loading", 0.0) + time.perf_counter() - start
     try:
         pairing = pair(reference, runner, settings.declared)
         judge = _Judge(reference, candidate.name, runner, pairing, settings, seconds, spool)
@@ -112,6 +116,7 @@ def run_candidate(
     return dataclasses.replace(
         known,
         cases=results,
+        reason="" if results else _NO_CASE,
         untested=_untested(results, settings.allow_constant),
         notes=(*runner.notes, *pairing.notes),
     )
@@ -148,6 +153,7 @@ class _Judge:
         results = []
         for case in cases:
             results.append(self.run(case))
+            del case  # before the next one is made ready
             if stop and not results[-1]:
                 break
         return tuple(results)

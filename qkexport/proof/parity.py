@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from qkexport.proof.results import ParityResult
 from qkexport.proof.session import Run
 from qkexport.run import BACKENDS, backends_for
 from qkexport.run.onnx_contents import default_backends
-from qkexport.run.torch_runner import TORCH
 from qkexport.trial import Trial
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def parity(
     """
     wanted = _check_options(candidates, backends, require, suite)
     paths = [Path(path) for path in candidates]
+    start = time.perf_counter()
     source = open_source(reference, inputs or {}, dynamic, paths, allow_pickle)
     opened = open_reference(source)
     opened.domain = within_engines(opened.domain, paths)
@@ -87,10 +88,11 @@ def parity(
     if given is None or suite is not None:
         cases += opened.trials or suite_cases(opened, chosen, seed)
     run = Run(opened, cases, settings or ParitySettings())
+    run.seconds["loading"] = time.perf_counter() - start
     judged = [
         Candidate.of_file(path, backend)
         for path in paths
-        for backend in wanted or default_backends(path)
+        for backend in _chosen_backends(path, wanted)
     ]
     with run:
         keep = len(judged) > 1 or layers
@@ -131,15 +133,29 @@ def _check_options(
     for path in map(Path, candidates):
         if not path.is_file():
             raise UsageError(f"Candidate must exist, got {path}.")
-    wanted = dict.fromkeys((*backends, *require))
-    wanted.pop(TORCH, None)  # always run: it is the reference's own
-    for path in map(Path, candidates):
-        for backend in wanted:
-            if backend not in backends_for(path):
-                accepted = ", ".join(backends_for(path))
-                message = f"Backend {backend} must be able to run its source, got {path.name}."
-                raise UsageError(message, note=f"{path.name} runs on {accepted}.")
-    return tuple(wanted)
+    wanted = tuple(dict.fromkeys((*backends, *require)))
+    _check_fit([Path(path) for path in candidates], wanted)
+    return wanted
+
+
+def _check_fit(paths: Sequence[Path], wanted: Sequence[str]) -> None:
+    """Refuses a backend that can run no candidate, and a candidate that none can run."""
+    for path in paths if wanted else ():
+        if not set(wanted) & set(backends_for(path)):
+            message = f"Candidate {path.name} must run on a given backend, got {', '.join(wanted)}."
+            raise UsageError(message, note=f"it runs on {', '.join(backends_for(path))}.")
+    for backend in wanted:
+        if not any(backend in backends_for(path) for path in paths):
+            names = ", ".join(path.name for path in paths)
+            message = f"Backend {backend} must be able to run a candidate, got {names}."
+            accepted = dict.fromkeys(name for path in paths for name in backends_for(path))
+            raise UsageError(message, note=f"accepted: {', '.join(accepted)}.")
+
+
+def _chosen_backends(path: Path, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The given backends that can run a file; without any, those that it asks for."""
+    own = tuple(backend for backend in wanted if backend in backends_for(path))
+    return own if wanted else default_backends(path)
 
 
 def _given(

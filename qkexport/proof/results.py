@@ -155,7 +155,7 @@ class ParityResult:
         absent: Required backends that are not here.
         pairs: Differences between candidates.
         environment: Versions and machine.
-        seconds: Time of the oracle, of PyTorch, of the candidates and of comparing.
+        seconds: Time of loading, of the oracle, of PyTorch, of the candidates and of comparing.
     """
 
     reference: str

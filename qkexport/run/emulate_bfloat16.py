@@ -7,6 +7,7 @@ called "bf16 emulated" in reports.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 import onnx_ir as ir
@@ -33,14 +34,18 @@ def needs_emulation(model: ir.Model) -> bool:
     ) or any(value.dtype is _STORED for value in (*model.graph.inputs, *model.graph.outputs))
 
 
-def emulate_bfloat16(model: ir.Model) -> None:
+def emulate_bfloat16(model: ir.Model, native: Set[str] = frozenset()) -> None:
     """Rewrites a model in place; its inputs, outputs and weights keep their types.
 
     Model-local functions are left alone: inline them first. Values need their types (value_info).
+
+    Args:
+        model: The model.
+        native: Domains whose operators compute in bfloat16 themselves.
     """
     for graph in _graphs(model):
         for node in list(graph):
-            if node.domain == "" and node.op_type in _MOVERS:
+            if node.domain in native or (node.domain == "" and node.op_type in _MOVERS):
                 continue
             _widen_inputs(graph, node)
             _round_outputs(graph, node)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 
+from qkexport.errors import UnsupportedModelError
 from qkexport.interpret import Interpreter
 from qkexport.oracle.graph import model_inputs, tensor_info
 from qkexport.run.inputs import checked_inputs
@@ -15,6 +17,23 @@ from qkexport.run.torch_runner import TORCH
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+def open_onnx(path: Path) -> OnnxTorchRunner:
+    """A file, interpreted by PyTorch: what its graph means, whatever a runtime makes of it.
+
+    Raises:
+        UnsupportedModelError: The file is no ONNX model.
+    """
+    import onnx_ir as ir
+
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = f"Model {path.name} must load on {TORCH}, got {text}."
+        raise UnsupportedModelError(message) from error
+    return OnnxTorchRunner(model)
 
 
 class OnnxTorchRunner:

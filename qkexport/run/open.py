@@ -12,7 +12,7 @@ from qkexport.run.runner import Runner
 from qkexport.run.torch_runner import TORCH, TorchRunner
 
 BACKENDS: Final = (TORCH, CUSTOM, STOCK, "plugin", "tensorrt", "tensorrt-rtx")
-ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin")
+ONNX_BACKENDS: Final = (CUSTOM, STOCK, "plugin", TORCH)
 ENGINE_BACKENDS: Final = ("tensorrt", "tensorrt-rtx")
 
 
@@ -45,6 +45,10 @@ def open_runner(source: Program | Path, backend: str) -> Runner:
         raise UsageError(message, note=f"{name} runs on {', '.join(accepted)}.")
     if isinstance(source, Program):
         return TorchRunner(source)
+    if backend == TORCH:
+        from qkexport.run.onnx_torch_runner import open_onnx
+
+        return open_onnx(source)
     if backend == "plugin":
         from qkexport.run.plugin_model import PluginModelRunner
 

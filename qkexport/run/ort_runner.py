@@ -14,6 +14,7 @@ from qkexport.run.emulate_bfloat16 import emulate_bfloat16, needs_emulation
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_types import ONNX_DTYPES, torch_dtype
 from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.spec import OP_DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -44,7 +45,7 @@ class OrtRunner:
         self.notes: tuple[str, ...] = ()
         options = options or session_options(backend)
         with tempfile.TemporaryDirectory(prefix="qkexport-") as folder:
-            model = _emulated(path)
+            model = _emulated(path, backend)
             if model is not None:
                 self.notes = (EMULATED,)
                 path = _save(model, Path(folder))
@@ -62,8 +63,8 @@ class OrtRunner:
         except Exception as error:
             message = f"Model on {self.backend} must run, got {_first_line(error)}."
             raise UnsupportedModelError(message) from error
-        results = zip(self.outputs, values, strict=True)
-        return {info.name: _from_ort(value, info) for info, value in results}
+        # one at a time, so that no two copies of all outputs exist
+        return {info.name: _from_ort(values.pop(0), info) for info in self.outputs}
 
     def close(self) -> None:
         """Frees the session."""
@@ -113,18 +114,25 @@ def _open(path: Path, options: ort.SessionOptions, backend: str) -> ort.Inferenc
         raise UnsupportedModelError(message) from error
 
 
-def _emulated(path: Path) -> ir.Model | None:
+def _emulated(path: Path, backend: str) -> ir.Model | None:
     """The model rewritten for emulation, or None when it needs none."""
     import onnx_ir as ir
     from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
-    model = ir.load(path)
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        message = f"Model {path.name} must load on {backend}, got {_first_line(error)}."
+        raise UnsupportedModelError(message) from error
     if not needs_emulation(model):
         return None
+    if backend != STOCK:  # its library has a kernel, which a body would hide
+        for identifier in [key for key in model.functions if key[0] == OP_DOMAIN]:
+            del model.functions[identifier]
     if model.functions:
         InlinePass()(model)
         ShapeInferencePass(data_prop=False)(model)
-    emulate_bfloat16(model)
+    emulate_bfloat16(model, native=frozenset() if backend == STOCK else frozenset({OP_DOMAIN}))
     return model
 
 

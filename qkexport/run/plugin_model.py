@@ -58,7 +58,7 @@ class PluginModelRunner(OrtRunner):
         before = self._library.qkexport_ort_plugin_calls()
         results = super().run(inputs)
         if self._library.qkexport_ort_plugin_calls() == before:
-            message = "Model must have attentions that run on the plugin, got none."
-            note = "bfloat16 models whose file has function bodies run those bodies instead."
-            raise UnsupportedModelError(message, note=note)
+            raise UnsupportedModelError(
+                "Model must have attentions that run on the plugin, got none."
+            )
         return results

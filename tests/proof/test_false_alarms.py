@@ -23,6 +23,7 @@ from torch import nn
 from qkexport.conversion import convert
 from qkexport.load import TorchSource
 from qkexport.proof.parity import parity
+from qkexport.proof.results import Verdict
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MODELS: dict[str, type[nn.Module]] = {
@@ -74,6 +75,17 @@ def _alarms(name: str, dtype: torch.dtype, suite: str, seeds: range) -> list[str
 @pytest.mark.parametrize("name", MODELS)
 def test_a_right_conversion_passes_the_full_suite(name: str, dtype: torch.dtype) -> None:
     assert _alarms(name, dtype, "full", range(1)) == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backend", ["ort", "plugin"])
+def test_a_right_conversion_passes_on_our_kernels(backend: str, dtype: torch.dtype) -> None:
+    source, path = _converted("rms norm, mask", dtype)
+    result = parity(source, [path], backends=[backend], seed=1)
+    (candidate,) = result.candidates
+    if candidate.skipped:
+        pytest.skip(candidate.reason)
+    assert candidate.verdict is Verdict.MATCHED, candidate.reason
 
 
 @pytest.mark.nightly

@@ -65,7 +65,7 @@ def test_an_export_matches_its_module(exported: Exported) -> None:
     assert candidate.evidence is Evidence.MATCHED
     assert len(candidate.cases) >= 6
     assert {case.shapes["ids"] for case in candidate.cases} >= {(2, 9), (1, 1)}
-    assert set(result.seconds) == {"oracle", "pytorch", "candidates", "compare"}
+    assert set(result.seconds) == {"loading", "oracle", "pytorch", "candidates", "compare"}
 
 
 def test_all_of_the_full_suite_matches(exported: Exported) -> None:
@@ -317,7 +317,7 @@ def test_sizes_that_the_reference_refuses_are_named() -> None:
     ("options", "text"),
     [
         ({"backends": ("trt",)}, "Backend must be a known one, got 'trt'"),
-        ({"backends": ("tensorrt",)}, "Backend tensorrt must be able to run its source"),
+        ({"backends": ("tensorrt",)}, "must run on a given backend, got tensorrt"),
         ({"suite": "huge"}, "Suite must be one of quick, full, got 'huge'"),
         ({"path": Path("missing.onnx")}, "Candidate must exist, got missing.onnx"),
     ],
@@ -362,3 +362,37 @@ def test_failing_inputs_are_saved_and_fail_again(exported: Exported, tmp_path: P
 def test_nothing_is_saved_when_all_is_well(exported: Exported, tmp_path: Path) -> None:
     _run(exported, settings=ParitySettings(failures=tmp_path / "failures"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_graph_itself_can_be_a_candidate(exported: Exported, tmp_path: Path) -> None:
+    """Where PyTorch's reading of a graph is wrong too, the export is; else the runtime is."""
+    result = _run(exported, backends=("torch", "ort-stock"))
+    assert result
+    assert [candidate.backend for candidate in result.candidates] == ["torch", "ort-stock"]
+    assert "ONNX graph interpreted by PyTorch" in result.candidates[0].notes
+    wrong = _run(exported, exported.edited(tmp_path, _no_mask), backends=("torch",))
+    assert wrong.candidates[0].verdict is Verdict.MISMATCHED
+
+
+def test_each_candidate_runs_on_the_backends_that_can_run_it(
+    exported: Exported, tmp_path: Path
+) -> None:
+    engine = tmp_path / "model.engine"
+    engine.write_bytes(b"no engine")
+    result = parity(exported.source, [exported.path, engine], backends=("ort-stock", "tensorrt"))
+    assert [candidate.backend for candidate in result.candidates] == ["ort-stock", "tensorrt"]
+    assert result.candidates[0].verdict is Verdict.MATCHED
+    assert result.candidates[1].evidence is Evidence.BUILT
+    with pytest.raises(UsageError, match="Backend tensorrt must be able to run a candidate"):
+        _run(exported, backends=("ort-stock", "tensorrt"))
+
+
+def test_evidence_says_who_ran_what(exported: Exported, tmp_path: Path) -> None:
+    right = _run(exported, seed=5)
+    assert right.tier(right.candidates[0]) == "MATCHED(ort-stock, suite quick, seed 5)"
+    wrong = _run(exported, exported.edited(tmp_path, _slightly_off))
+    assert wrong.tier(wrong.candidates[0]) == "RAN(ort-stock)"
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    failed = _run(exported, broken)
+    assert failed.tier(failed.candidates[0]) == "CONVERTED"

@@ -101,6 +101,14 @@ def test_a_model_that_is_refused_says_by_whom(tmp_path: Path) -> None:
         OrtRunner(path)
 
 
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"no model")
+    for backend in ("ort-stock", "torch"):
+        with pytest.raises(UnsupportedModelError, match=f"m.onnx must load on {backend}, got"):
+            open_runner(path, backend)
+
+
 def test_inputs_are_checked_by_name(tmp_path: Path) -> None:
     with OrtRunner(_double(tmp_path / "m.onnx")) as runner:
         with pytest.raises(UsageError, match="needs every input, got none for x"):
