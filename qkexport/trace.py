@@ -39,7 +39,8 @@ def trace(source: TorchSource, *, opset: int) -> Trace:
     """Exports a PyTorch source to ONNX.
 
     torch.onnx decomposes the program before it translates it, which turns in-place updates into
-    values: what is matched later is what is computed.
+    values: what is matched later is what is computed. Complex arithmetic is written as real
+    arithmetic before.
 
     Args:
         source: With complete example inputs, or an exported program.
@@ -76,8 +77,11 @@ def _export(source: TorchSource) -> ExportedProgram:
 def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.Model:
     import torch
 
+    from qkexport.real_arithmetic import in_real_arithmetic
     from qkexport.torch_op import onnx_translation_table
 
+    with exporter_noise_logged(), torch.no_grad():
+        program = in_real_arithmetic(program)
     try:
         with exporter_noise_logged(), torch.no_grad():
             exported = torch.onnx.export(

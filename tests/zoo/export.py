@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from fused_model import FusedModel, run
 
+from qkexport.real_arithmetic import in_real_arithmetic
 from qkexport.trace import exporter_noise_logged
 from zoo.family import Sample
 
@@ -24,6 +25,7 @@ def export_program(sample: Sample) -> torch.export.ExportedProgram:
 
 def export_model(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
     with exporter_noise_logged(), torch.no_grad():
+        program = in_real_arithmetic(program)
         exported = torch.onnx.export(program, (), dynamo=True, opset_version=opset, verbose=False)
     assert exported is not None
     return ir.from_proto(exported.model_proto)
