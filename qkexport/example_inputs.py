@@ -15,7 +15,7 @@ from qkexport.load import TorchSource
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_ONLY
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -49,7 +49,7 @@ def complete_source(
     values |= {name: _as_tensor(value, dtype) for name, value in inputs.items()}
     _check_complete(source, parameters, values)
     if dtype is not None:
-        source.module.to(dtype)
+        _cast_module(source.module, dtype)
         values = _cast(values, dtype)
     shapes = merge_dynamic_shapes(source, parameters, values, tuple(dynamic))
     args, kwargs = _split(parameters, values)
@@ -133,6 +133,13 @@ def _as_tensor(value: Tensor | InputSpec, dtype: torch.dtype | None) -> Tensor:
         return torch.zeros(value.shape, dtype=kind)  # 0 is a legal index, and tracing reads none
     drawn = torch.randn(value.shape, dtype=torch.float32)
     return drawn.to(dtype if value.dtype == "float32" and dtype is not None else kind)
+
+
+def _cast_module(module: nn.Module, dtype: torch.dtype) -> None:
+    """Casts a module, unless its weights have the type: tables it derived may be finer then."""
+    floating = [x for x in module.parameters() if x.is_floating_point()]
+    if not floating or any(x.dtype != dtype for x in floating):
+        module.to(dtype)
 
 
 def _cast(values: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from qkexport.errors import LoadError
 from qkexport.pickle_scan import PickleScan, scan_pickle
 
 ACCEPTED: Final = (
-    "accepted are .onnx, .pt2 (torch.export.save), package.module:factory, and with "
-    "--allow-pickle a .pt/.pth that holds a whole nn.Module."
+    "accepted are .onnx, .pt2 (torch.export.save), package.module:factory, a Hugging Face folder, "
+    "and with --allow-pickle a .pt/.pth that holds a whole nn.Module."
 )
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 _PICKLE_MAGIC: Final = b"\x80"
@@ -32,15 +32,13 @@ def identify(path: Path, *, allow_pickle: bool = False) -> FileKind:
     """Tells what a file holds from its first bytes, its zip listing and its pickle opcodes.
 
     Args:
-        path: An existing file or folder.
+        path: An existing file.
         allow_pickle: Whether a pickled module may be returned; nothing is unpickled here either
             way.
 
     Raises:
         LoadError: The file is damaged, holds no model, or needs a permission it was not given.
     """
-    if path.is_dir():
-        raise _refuse_folder(path)
     with path.open("rb") as stream:
         head = stream.read(len(_LFS_MAGIC))
     if not head:
@@ -138,15 +136,3 @@ def _refuse_torchscript(path: Path) -> LoadError:
         "a TorchScript archive, which torch.export cannot read",
         "go back to the Python module: convert package.module:factory, or torch.export.save it.",
     )
-
-
-def _refuse_folder(path: Path) -> LoadError:
-    if (path / "config.json").is_file():
-        return _refuse(
-            path,
-            "must be a file or a factory",
-            "a Hugging Face model folder, which is not read yet",
-            "write a factory that returns the from_pretrained model and its inputs, then convert "
-            "package.module:factory.",
-        )
-    return _refuse(path, "must be a file", "a folder", "name a file in it.")

@@ -102,7 +102,7 @@ def load_source(
         if is_factory_name(str(source)):
             return _wrap_module(str(source), *call_factory(str(source)))
         raise _missing(path)
-    if path.is_dir() and (path / "config.json").is_file():
+    if path.is_dir():
         from qkexport.hugging_face import load_folder
 
         return load_folder(

@@ -7,7 +7,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
-    """Names of all inputs and outputs, in order; torch.export would make up its own."""
+    """Names in order; where there are none, those that torch.export makes up.
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    Attributes:
+        inputs: Of all inputs, or none.
+        outputs: Of all outputs, or none.
+    """
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()

@@ -111,7 +111,7 @@ def _translate(source: TorchSource, program: ExportedProgram, opset: int) -> ir.
 
 
 def _rename(values: Sequence[ir.Value], names: Sequence[str]) -> None:
-    for value, name in zip(values, names, strict=True):
+    for value, name in zip(values, names, strict=bool(names)):
         value.name = name
 
 

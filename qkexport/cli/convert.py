@@ -52,9 +52,15 @@ if TYPE_CHECKING:
     help="Who reads a native or fused model.",
 )
 @click.option("--opset", type=click.IntRange(17, 25), help="ONNX opset; 24 for PyTorch sources.")
+@click.option(
+    "--kv-cache",
+    type=click.Choice(["concat", "static"]),
+    help="A causal LM takes and gives its keys and values: growing, or in buffers.",
+)
 @click.option("--require-fused", metavar="N|all", default="0", help="Fail if fewer were fused.")
 @click.option("--no-verify", is_flag=True, help="Skip the numerical check.")
 @click.option("--allow-pickle", is_flag=True, help="Unpickle SOURCE; this can run any code.")
+@click.option("--trust-remote-code", is_flag=True, help="Run the code of a Hugging Face folder.")
 def command(
     source: str,
     output: Path,
@@ -67,8 +73,9 @@ def command(
 ) -> Outcome:
     """Convert a model to ONNX with its QK-norm attentions fused.
 
-    SOURCE is an .onnx or .pt2 file, a package.module:factory, or with --allow-pickle a .pt/.pth
-    that holds a whole nn.Module. The result is compared with the source before it is written.
+    SOURCE is an .onnx or .pt2 file, a package.module:factory, a local Hugging Face folder, or with
+    --allow-pickle a .pt/.pth that holds a whole nn.Module. The result is compared with the source
+    before it is written.
     """
     given: dict[str, Any] = read_inputs(file) if file is not None else {}
     given |= {spec.name: spec for spec in map(InputSpec.parse, specs)}

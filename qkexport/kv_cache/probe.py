@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from qkexport.errors import UnsupportedModelError, UsageError
+from qkexport.errors import BackendUnavailableError, UnsupportedModelError, UsageError
 from qkexport.kv_cache.contract import CacheLayer
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def check_causal_lm(name: str, module: nn.Module) -> None:
     """Refuses what is no causal language model of transformers with keys and values to keep.
 
     Raises:
+        BackendUnavailableError: transformers is not installed.
         UsageError: It is another kind of module.
         UnsupportedModelError: It keeps other states, or takes its inputs under other names.
     """
@@ -28,7 +29,7 @@ def check_causal_lm(name: str, module: nn.Module) -> None:
         from transformers import PreTrainedModel
     except ImportError as error:
         message = "--kv-cache needs transformers, got none installed."
-        raise UsageError(message, hint="pip install 'qkexport[hf]'.") from error
+        raise BackendUnavailableError(message, hint="pip install 'qkexport[hf]'.") from error
     if not isinstance(module, PreTrainedModel) or module.get_output_embeddings() is None:
         message = f"--kv-cache needs a causal LM of transformers, got {type(module).__name__}."
         hint = "convert a ...ForCausalLM: its folder, a factory that returns it, or a pickled one."

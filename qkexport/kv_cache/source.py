@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from qkexport.errors import UsageError
@@ -32,6 +33,7 @@ def with_kv_cache(source: Source, kind: KvCache | str, dtype: str | None = None)
         UnsupportedModelError: Its cache holds more than keys and values, or gives other results
             than the model without a cache.
     """
+    from qkexport.hugging_face.modules import TaskModel
     from qkexport.kv_cache.check import check_against_whole
     from qkexport.kv_cache.concat import ConcatCacheModel
     from qkexport.kv_cache.probe import cache_layers, check_causal_lm
@@ -41,13 +43,14 @@ def with_kv_cache(source: Source, kind: KvCache | str, dtype: str | None = None)
     if isinstance(source, OnnxSource) or source.program is not None:
         message = f"--kv-cache must go with a causal LM of transformers, got {source.name}."
         raise UsageError(message, hint="an exported model has its inputs built in.")
-    check_causal_lm(source.name, source.module)
-    layers = cache_layers(source.name, source.module)
+    model = source.module.model if isinstance(source.module, TaskModel) else source.module
+    check_causal_lm(source.name, model)
+    layers = cache_layers(source.name, model)
     wrapper = ConcatCacheModel if kind is KvCache.CONCAT else StaticCacheModel
-    module = wrapper(source.module, layers).eval()
-    check_against_whole(source.name, source.module, module, kind, layers)
+    module = wrapper(model, layers).eval()
+    check_against_whole(source.name, model, module, kind, layers)
     names = contract.tensor_names(kind, layers)
-    inputs = _trial_inputs(source.module, kind, layers, dtype)
+    inputs = _trial_inputs(model, kind, layers, dtype)
     example = inputs["piece of a prompt"]
     own, pasts = example[:3], example[3:]
     return dataclasses.replace(
@@ -62,6 +65,16 @@ def with_kv_cache(source: Source, kind: KvCache | str, dtype: str | None = None)
             for label, tensors in inputs.items()
         ),
     )
+
+
+def lacks_kv_cache(source: Source) -> bool:
+    """Whether a source is a bare model of transformers, which could be wrapped."""
+    transformers = sys.modules.get("transformers")
+    if transformers is None or isinstance(source, OnnxSource) or source.program is not None:
+        return False
+    from qkexport.hugging_face.modules import TaskModel
+
+    return isinstance(source.module, TaskModel | transformers.PreTrainedModel)
 
 
 def _trial_inputs(

@@ -12,8 +12,10 @@ import torch
 
 from qkexport.errors import QkexportError, UsageError
 from qkexport.example_inputs import complete_source
+from qkexport.kv_cache import lacks_kv_cache, with_kv_cache
+from qkexport.kv_cache.contract import kind_of_inputs
 from qkexport.load import TorchSource, load_source
-from qkexport.proof.candidate_axes import open_axes
+from qkexport.proof.candidate_axes import input_names, open_axes
 from qkexport.run.program import load_program
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ def open_source(
         inputs: Example inputs by name, for a module that brings none.
         dynamic: Axes that vary; empty: the module's own dynamic shapes, or the axes that the first
             candidate leaves open.
-        candidates: Files that the model will be compared with.
+        candidates: Files that the model will be compared with; if the first has keys and values
+            as inputs, so will the model.
         allow_pickle: Unpickle the model; this can run any code.
 
     Raises:
@@ -45,6 +48,9 @@ def open_source(
         UnsupportedModelError: torch.export cannot trace the module.
     """
     source = load_source(model, allow_pickle=allow_pickle)
+    cache = kind_of_inputs(input_names(candidates[0])) if candidates else None
+    if cache is not None and lacks_kv_cache(source):
+        source = with_kv_cache(source, cache)
     if not isinstance(source, TorchSource) or source.program is not None:
         if dynamic:
             message = f"--dynamic must go with an nn.Module, got {source.name}."

@@ -80,7 +80,7 @@ def load_program(source: TorchSource) -> Program:
         for spec in signature.output_specs
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
     ]
-    given = source.names or TensorNames(tuple(inputs), tuple(outputs))
+    given = _given_names(source, inputs, outputs)
     return Program(
         source.module,
         exported,
@@ -106,6 +106,11 @@ def _export(source: TorchSource) -> ExportedProgram:
         text = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"Model {source.name} must be traceable by torch.export, got {text}."
         raise UnsupportedModelError(message) from error
+
+
+def _given_names(source: TorchSource, inputs: list[str], outputs: list[str]) -> TensorNames:
+    given = source.names or TensorNames()
+    return TensorNames(given.inputs or tuple(inputs), given.outputs or tuple(outputs))
 
 
 def _infos(
