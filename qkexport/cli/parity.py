@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from qkexport.cli.command import Command
 from qkexport.cli.names import split_names
@@ -23,7 +24,8 @@ from qkexport.input_options import DynamicDim, InputSpec, read_inputs
     "backends",
     multiple=True,
     metavar="NAME[,NAME]",
-    help="torch, ort, ort-stock, plugin, tensorrt or tensorrt-rtx; default: as the file can run.",
+    help="torch, ort, ort-stock, plugin, tensorrt or tensorrt-rtx; default: as the file can run. "
+    "torch evaluates the ONNX graph itself.",
 )
 @click.option(
     "--require", multiple=True, metavar="NAME[,NAME]", help="Backends that must be here; exit 3."
@@ -91,7 +93,10 @@ from qkexport.input_options import DynamicDim, InputSpec, read_inputs
     help="Also write .html, .json, .xml (JUnit) or .md.",
 )
 @click.option("--allow-pickle", is_flag=True, help="Unpickle REFERENCE; this can run any code.")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     reference: str | None,
     candidates: tuple[Path, ...],
     reports: tuple[Path, ...],
@@ -116,6 +121,7 @@ def command(
     from qkexport.report.terminal import print_parity
 
     check_report_paths(reports)
+    _check_combination(ctx)
     if options["self_testing"]:
         return _self_test(reference, candidates, options)
     settings = ParitySettings(
@@ -157,6 +163,40 @@ def command(
     if result.absent:
         raise _absent(result)
     return Outcome(bool(result), result.to_dict(), lambda console: print_parity(result, console))
+
+
+_OF_SELF_TESTS: Final = frozenset(
+    {
+        "reference",
+        "candidates",
+        "mutants",
+        "specs",
+        "file",
+        "dynamic",
+        "suite",
+        "seed",
+        "allow_pickle",
+    }
+)
+
+
+def _check_combination(ctx: click.Context) -> None:
+    """Refuses options that would have no effect."""
+    given = [
+        parameter
+        for parameter in ctx.command.params
+        if parameter.expose_value
+        and ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    ]
+    if not ctx.params["self_testing"]:
+        if ctx.params["mutants"]:
+            raise UsageError("--mutant must go with --self-test, got it alone.")
+        return
+    known = _OF_SELF_TESTS | {"self_testing"}
+    others = [parameter.opts[0] for parameter in given if parameter.name not in known]
+    if others:
+        message = f"--self-test must go without other ways to judge, got {', '.join(others)}."
+        raise UsageError(message, hint="qkexport parity MODEL --self-test [--suite] [--seed]")
 
 
 def _inputs(options: Mapping[str, Any]) -> dict[str, Any]:

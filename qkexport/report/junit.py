@@ -17,6 +17,8 @@ def junit_report(result: ParityResult) -> str:
     root = ET.Element("testsuites", name="qkexport parity")
     for candidate in result.candidates:
         root.append(_suite(result, candidate))
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     ET.indent(root)
     body = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'

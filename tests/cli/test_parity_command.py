@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
@@ -108,6 +110,9 @@ def test_a_required_backend_that_is_absent_exits_3_with_the_report_written(
         (["model.pt2", "model.onnx", "--map", "x"], "--map must be CANDIDATE=REFERENCE, got 'x'"),
         (["model.pt2", "model.onnx", "--report", "r.doc"], "--report must end in"),
         (["model.pt2", "model.onnx", "--backend", "trt"], "Backend must be a known one"),
+        (["model.pt2", "--self-test", "--report", "r.xml"], "--self-test must go without other"),
+        (["model.pt2", "--self-test", "--layers", "--rtol", "1"], "got --rtol, --layers"),
+        (["model.pt2", "model.onnx", "--mutant", "softcap"], "--mutant must go with --self-test"),
         (["model.pt2", "model.onnx", "--suite", "all"], "Invalid value for '--suite'"),
         (["model.pt2", "model.onnx", "--dynamic", "x:1=s"], "--dynamic must go with an nn.Module"),
     ],
@@ -121,6 +126,26 @@ def test_a_wrong_request_exits_2(
 
 def test_a_given_file_of_inputs_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"x": torch.randn(2, 7, 24)}, "x.pt")
-    assert run(["parity", "model.pt2", "model.onnx", "--inputs", "x.pt", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [case["label"] for case in document["candidates"][0]["cases"]] == ["given"]
+    np.savez("x.npz", x=np.random.default_rng(0).normal(size=(2, 7, 24)).astype(np.float32))
+    for file in ("x.pt", "x.npz"):
+        assert run(["parity", "model.pt2", "model.onnx", "--inputs", file, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert [case["label"] for case in document["candidates"][0]["cases"]] == ["given"]
+
+
+def test_an_interrupted_run_exits_130_and_leaves_nothing_behind(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> object:
+        raise KeyboardInterrupt
+
+    temporary = home / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(candidate, "compare_outputs", interrupt)
+    before = sorted(home.iterdir())
+    options = ["--backend", "torch,ort-stock", "--report", "r.json"]
+    assert run(["parity", "model.pt2", "model.onnx", *options]) == 130
+    assert sorted(home.iterdir()) == before
+    assert list(temporary.iterdir()) == []
+    assert "Traceback" not in capsys.readouterr().err

@@ -74,6 +74,49 @@ def test_junit_counts_what_ci_systems_count() -> None:
     assert "replay: failures/b.pt" in (failure.text or "")
 
 
+# What Jenkins and others allow, from their published schema: attributes by element, and children.
+_JUNIT = {
+    "testsuites": ({"name", "tests", "failures", "errors", "time", "disabled"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "skipped", "time", "timestamp", "hostname", "id"},
+        {"properties", "testcase", "system-out", "system-err"},
+    ),
+    "properties": (set(), {"property"}),
+    "property": ({"name", "value"}, set()),
+    "testcase": (
+        {"name", "classname", "time", "file", "line"},
+        {"skipped", "failure", "error", "properties", "system-out", "system-err"},
+    ),
+    "failure": ({"message", "type"}, set()),
+    "error": ({"message", "type"}, set()),
+    "skipped": ({"message", "type"}, set()),
+}
+
+
+def test_junit_holds_nothing_that_readers_do_not_know() -> None:
+    root = ET.fromstring(junit_report(RESULT))
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        attributes, children = _JUNIT[element.tag]
+        assert set(element.attrib) <= attributes
+        assert {child.tag for child in element} <= children
+    for suite in root:
+        assert [child.tag for child in suite].index("properties") == 0
+        assert all(float(case.get("time", "0")) >= 0 for case in suite.iter("testcase"))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "3", "1")
+
+
+def test_junit_says_what_the_evidence_is() -> None:
+    root = ET.fromstring(junit_report(RESULT))
+    found = [prop.get("value") for prop in root.iter("property") if prop.get("name") == "evidence"]
+    assert found == [
+        "MATCHED(ort-stock, suite quick, seed 3)",
+        "RAN(ort-stock)",
+        "CONVERTED",
+        "CONVERTED",
+    ]
+
+
 def test_junit_calls_a_required_backend_that_is_absent_a_failure() -> None:
     required = dataclasses.replace(RESULT, absent=("plugin",))
     suites = list(ET.fromstring(junit_report(required)).iter("testsuite"))
