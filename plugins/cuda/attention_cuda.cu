@@ -126,9 +126,19 @@ std::size_t workspace_size(const AttentionParams& params) {
                   layout_workspace(make_plan(params, kOldest)).size);
 }
 
-std::size_t workspace_bound(const AttentionParams& largest) {
-  if (can_implement(largest) != Status::kSuccess) return 0;
-  return workspace_size(largest) + partial_bound(largest);
+// Sizes grow with every dimension, but for splits: fewer queries or batch entries may be split over
+// more blocks. Where there can be splits, every such pair is tried.
+std::size_t workspace_bound(const AttentionParams& smallest, const AttentionParams& largest) {
+  std::size_t bound = workspace_size(largest);
+  AttentionParams p = largest;
+  const int64_t last_query = std::min(largest.seqlen_q, kDecodeSeqlen - 1);
+  const int64_t last_batch = std::min(largest.batch_size, kTargetBlocks);
+  for (p.seqlen_q = smallest.seqlen_q; p.seqlen_q <= last_query; ++p.seqlen_q) {
+    for (p.batch_size = smallest.batch_size; p.batch_size <= last_batch; ++p.batch_size) {
+      bound = std::max(bound, workspace_size(p));
+    }
+  }
+  return bound;
 }
 
 Status run(const AttentionParams& params, void* workspace, std::size_t workspace_bytes,

@@ -7,16 +7,8 @@
 namespace qkexport::cuda {
 namespace {
 
-// Two blocks on each of the 132 multiprocessors of an H100. A constant instead of a query of the
-// device: workspaces and results are the same everywhere.
-constexpr int64_t kTargetBlocks = 264;
-
 // A split shorter than this pays more for its combination than it gains.
 constexpr int64_t kSplitKeys = 256;
-
-// Below this many queries, heads that share a kv head are packed into one tile of rows, and keys
-// are split over blocks.
-constexpr int64_t kDecodeSeqlen = 64;
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -99,16 +91,6 @@ void plan_attention(LaunchPlan& plan) {
 }
 
 }  // namespace
-
-// A split grid has at most kTargetBlocks blocks of at most as many rows as the largest tile, and no
-// more splits than kSplitKeys allows.
-int64_t partial_rows_bound(const AttentionParams& largest) {
-  const int64_t tiles = kTargetBlocks * attention_block_rows(64);
-  const int64_t rows =
-      largest.batch_size * largest.num_heads * std::min(largest.seqlen_q, kDecodeSeqlen - 1);
-  const int64_t splits = std::min(largest.seqlen_total / kSplitKeys, kTargetBlocks);
-  return splits < 2 ? 0 : std::min(tiles, rows * splits);
-}
 
 LaunchPlan make_plan(const AttentionParams& params, const DeviceFeatures& device) {
   LaunchPlan plan{};

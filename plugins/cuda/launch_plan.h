@@ -9,6 +9,14 @@
 
 namespace qkexport::cuda {
 
+// Two blocks on each of the 132 multiprocessors of an H100. A constant instead of a query of the
+// device: workspaces and results are the same everywhere. Batches beyond it are never split.
+inline constexpr int64_t kTargetBlocks = 264;
+
+// Below this many queries, heads that share a kv head are packed into one tile of rows, and keys
+// are split over blocks.
+inline constexpr int64_t kDecodeSeqlen = 64;
+
 // What the choice of kernels depends on beside the parameters.
 struct DeviceFeatures {
   int compute_capability;  // 80 for 8.0
@@ -29,9 +37,6 @@ struct LaunchPlan {
   int64_t combine_blocks;
   KernelArguments arguments;  // no pointer into the workspace yet
 };
-
-// Rows of partial results that no call with sizes up to these exceeds.
-int64_t partial_rows_bound(const AttentionParams& largest);
 
 LaunchPlan make_plan(const AttentionParams& params, const DeviceFeatures& device);
 

@@ -93,14 +93,6 @@ WorkspaceLayout layout_workspace(const LaunchPlan& plan) {
   return layout;
 }
 
-std::size_t partial_bound(const AttentionParams& largest) {
-  WorkspaceLayout layout;
-  const int64_t rows = partial_rows_bound(largest);
-  place(layout, rows * largest.head_dim_v * int64_t{sizeof(float)});
-  place(layout, rows * int64_t{sizeof(float)});
-  return layout.size;
-}
-
 KernelArguments resolve_arguments(const LaunchPlan& plan, void* workspace) {
   KernelArguments a = plan.arguments;
   const AttentionParams& p = a.params;

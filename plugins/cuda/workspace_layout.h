@@ -20,9 +20,6 @@ struct WorkspaceLayout {
 
 WorkspaceLayout layout_workspace(const LaunchPlan& plan);
 
-// Bytes of partial results that no call with sizes up to these exceeds.
-std::size_t partial_bound(const AttentionParams& largest);
-
 // The arguments of a plan with everything resolved: pointers into `workspace`, where keys and
 // values are read from, and which tensors can be moved in 16-byte pieces.
 KernelArguments resolve_arguments(const LaunchPlan& plan, void* workspace);

@@ -50,8 +50,10 @@ PluginTensorDesc desc_of(const Dims& dims, nvinfer1::DataType type) {
   return desc;
 }
 
+std::string text(const char* given) { return given == nullptr ? "" : given; }
+
 template <typename Pick>
-std::vector<Dims> dims_of(const std::vector<InputProfile>& inputs, Pick pick) {
+std::vector<Dims> dims_of(const Profile& inputs, Pick pick) {
   std::vector<Dims> dims;
   for (const InputProfile& input : inputs) dims.push_back(pick(input));
   return dims;
@@ -60,9 +62,10 @@ std::vector<Dims> dims_of(const std::vector<InputProfile>& inputs, Pick pick) {
 }  // namespace
 
 Engine::Engine(const PluginLibrary& library, const PluginId& id,
-               const nvinfer1::PluginFieldCollection& fields, std::vector<InputProfile> inputs)
-    : inputs_(std::move(inputs)) {
+               const nvinfer1::PluginFieldCollection& fields, std::vector<Profile> profiles)
+    : profiles_(std::move(profiles)) {
   take_log();
+  check_profiles();
   std::unique_ptr<IPluginV3> built = create(library, id, fields, TensorRTPhase::kBUILD);
   build(*built);
   auto& runtime = capability<IPluginV3OneRuntime>(*built, PluginCapabilityType::kRUNTIME);
@@ -73,19 +76,51 @@ Engine::Engine(const PluginLibrary& library, const PluginId& id,
   plugin_ = create(library, id, saved.collection(), TensorRTPhase::kRUNTIME);
 }
 
+void Engine::check_profiles() const {
+  if (profiles_.empty()) fail("Engine must have a profile, got none.");
+  for (const Profile& profile : profiles_) {
+    bool same = profile.size() == profiles_[0].size();
+    for (size_t i = 0; same && i < profile.size(); ++i) {
+      same = profile[i].type == profiles_[0][i].type &&
+             profile[i].min.nbDims == profiles_[0][i].min.nbDims;
+    }
+    if (!same) fail("Profiles must agree in the types and ranks of their inputs.");
+  }
+}
+
 void Engine::build(IPluginV3& plugin) {
   auto& build = capability<IPluginV3OneBuild>(plugin, PluginCapabilityType::kBUILD);
   infer_outputs(build);
-  negotiate_formats(build);
-  const auto inputs = describe_inputs(), outputs = describe_outputs();
+  read_aliases(build);
+  for (const Profile& profile : profiles_) {
+    negotiate_formats(build, profile);
+    configure(build, profile);
+  }
+  metadata_ = text(build.getMetadataString());
+  timing_cache_id_ = text(build.getTimingCacheID());
+}
+
+// Outputs that share memory with an input came with the second version of the interface.
+void Engine::read_aliases(IPluginV3OneBuild& plugin) {
+  aliased_inputs_.assign(output_types_.size(), -1);
+  if (plugin.getInterfaceInfo().major < 2) return;
+  auto& aliasing = static_cast<nvinfer1::IPluginV3OneBuildV2&>(plugin);
+  for (size_t i = 0; i < aliased_inputs_.size(); ++i) {
+    aliased_inputs_[i] = aliasing.getAliasedInput(static_cast<int32_t>(i));
+    const bool known = aliased_inputs_[i] < static_cast<int32_t>(profiles_[0].size());
+    if (!known) fail("Plugin must alias one of its inputs.");
+  }
+}
+
+void Engine::configure(IPluginV3OneBuild& plugin, const Profile& profile) {
+  const auto inputs = describe_inputs(profile), outputs = describe_outputs(profile);
   const auto num_inputs = static_cast<int32_t>(inputs.size());
   const auto num_outputs = static_cast<int32_t>(outputs.size());
-  if (build.configurePlugin(inputs.data(), num_inputs, outputs.data(), num_outputs) != 0) {
+  if (plugin.configurePlugin(inputs.data(), num_inputs, outputs.data(), num_outputs) != 0) {
     fail("Plugin refused its configuration.");
   }
-  workspace_size_ = build.getWorkspaceSize(inputs.data(), num_inputs, outputs.data(), num_outputs);
-  const char* metadata = build.getMetadataString();
-  metadata_ = metadata == nullptr ? "" : metadata;
+  workspace_sizes_.push_back(
+      plugin.getWorkspaceSize(inputs.data(), num_inputs, outputs.data(), num_outputs));
 }
 
 void Engine::infer_outputs(IPluginV3OneBuild& plugin) {
@@ -93,15 +128,16 @@ void Engine::infer_outputs(IPluginV3OneBuild& plugin) {
   output_types_.resize(static_cast<size_t>(count));
   output_shapes_.resize(static_cast<size_t>(count));
   std::vector<nvinfer1::DataType> types;
-  std::vector<nvinfer1::DimsExprs> shapes(inputs_.size());
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    types.push_back(inputs_[i].type);
-    shapes[i].nbDims = inputs_[i].min.nbDims;
+  const Profile& inputs = profiles_[0];
+  std::vector<nvinfer1::DimsExprs> shapes(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    types.push_back(inputs[i].type);
+    shapes[i].nbDims = inputs[i].min.nbDims;
     for (int32_t axis = 0; axis < shapes[i].nbDims; ++axis) {
       shapes[i].d[axis] = builder_.input_dim(static_cast<int>(i), axis);
     }
   }
-  const auto num_inputs = static_cast<int32_t>(inputs_.size());
+  const auto num_inputs = static_cast<int32_t>(inputs.size());
   if (plugin.getOutputDataTypes(output_types_.data(), count, types.data(), num_inputs) != 0) {
     fail("Plugin refused its input types.");
   }
@@ -111,11 +147,11 @@ void Engine::infer_outputs(IPluginV3OneBuild& plugin) {
   }
 }
 
-void Engine::negotiate_formats(IPluginV3OneBuild& plugin) const {
-  auto tensors = describe_inputs();
-  const auto outputs = describe_outputs();
+void Engine::negotiate_formats(IPluginV3OneBuild& plugin, const Profile& profile) const {
+  auto tensors = describe_inputs(profile);
+  const auto outputs = describe_outputs(profile);
   tensors.insert(tensors.end(), outputs.begin(), outputs.end());
-  const auto num_inputs = static_cast<int32_t>(inputs_.size());
+  const auto num_inputs = static_cast<int32_t>(profile.size());
   const auto num_outputs = static_cast<int32_t>(outputs.size());
   for (int32_t i = 0; i < num_inputs + num_outputs; ++i) {
     if (!plugin.supportsFormatCombination(i, tensors.data(), num_inputs, num_outputs)) {
@@ -124,22 +160,22 @@ void Engine::negotiate_formats(IPluginV3OneBuild& plugin) const {
   }
 }
 
-std::vector<DynamicPluginTensorDesc> Engine::describe_inputs() const {
+std::vector<DynamicPluginTensorDesc> Engine::describe_inputs(const Profile& profile) const {
   std::vector<DynamicPluginTensorDesc> descs;
-  for (const InputProfile& input : inputs_) {
+  for (const InputProfile& input : profile) {
     descs.push_back({desc_of(symbolic(input), input.type), input.min, input.max, input.opt});
   }
   return descs;
 }
 
-std::vector<DynamicPluginTensorDesc> Engine::describe_outputs() const {
-  const auto min = output_dims(dims_of(inputs_, [](const InputProfile& p) { return p.min; }));
-  const auto opt = output_dims(dims_of(inputs_, [](const InputProfile& p) { return p.opt; }));
-  const auto max = output_dims(dims_of(inputs_, [](const InputProfile& p) { return p.max; }));
+std::vector<DynamicPluginTensorDesc> Engine::describe_outputs(const Profile& profile) const {
+  const auto min = output_dims(dims_of(profile, [](const InputProfile& p) { return p.min; }));
+  const auto opt = output_dims(dims_of(profile, [](const InputProfile& p) { return p.opt; }));
+  const auto max = output_dims(dims_of(profile, [](const InputProfile& p) { return p.max; }));
   std::vector<DynamicPluginTensorDesc> descs;
   for (size_t i = 0; i < output_types_.size(); ++i) {
-    const InputProfile profile = {output_types_[i], min[i], opt[i], max[i]};
-    descs.push_back({desc_of(symbolic(profile), profile.type), min[i], max[i], opt[i]});
+    const InputProfile output = {output_types_[i], min[i], opt[i], max[i]};
+    descs.push_back({desc_of(symbolic(output), output.type), min[i], max[i], opt[i]});
   }
   return descs;
 }
@@ -166,17 +202,18 @@ std::unique_ptr<IPluginV3> Engine::attach() const {
   return attached;
 }
 
-Context::Context(const Engine& engine)
+Context::Context(const Engine& engine, size_t profile)
     : engine_(engine),
+      profile_(engine.profile(profile)),
       plugin_(engine.attach()),
       runtime_(&capability<IPluginV3OneRuntime>(*plugin_, PluginCapabilityType::kRUNTIME)) {}
 
 void Context::check_profile(const std::vector<Dims>& inputs) const {
-  if (inputs.size() != engine_.inputs().size()) {
+  if (inputs.size() != profile_.size()) {
     fail("Call must have as many inputs as the engine, got " + std::to_string(inputs.size()) + ".");
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const InputProfile& profile = engine_.inputs()[i];
+    const InputProfile& profile = profile_[i];
     bool fits = inputs[i].nbDims == profile.min.nbDims;
     for (int32_t d = 0; fits && d < inputs[i].nbDims; ++d) {
       fits = profile.min.d[d] <= inputs[i].d[d] && inputs[i].d[d] <= profile.max.d[d];
@@ -192,7 +229,7 @@ const std::vector<Dims>& Context::set_shapes(const std::vector<Dims>& inputs) {
   input_descs_.clear();
   output_descs_.clear();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    input_descs_.push_back(desc_of(inputs[i], engine_.inputs()[i].type));
+    input_descs_.push_back(desc_of(inputs[i], profile_[i].type));
   }
   for (size_t i = 0; i < output_dims_.size(); ++i) {
     output_descs_.push_back(desc_of(output_dims_[i], engine_.output_types()[i]));

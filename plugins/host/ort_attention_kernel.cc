@@ -137,8 +137,8 @@ nvinfer1::Dims dims_of(const op::Shape& shape) {
 // Engine and context for inputs of exactly these types and shapes.
 struct Built {
   Built(const host::PluginLibrary& library, const nvinfer1::PluginFieldCollection& fields,
-        const std::vector<host::InputProfile>& profiles)
-      : engine(library, kPlugin, fields, profiles), context(engine) {}
+        const host::Profile& profile)
+      : engine(library, kPlugin, fields, {profile}), context(engine) {}
   host::Engine engine;
   host::Context context;
 };
@@ -156,17 +156,17 @@ class PluginAttentionKernel : public AttentionKernel {
       op::InputPointers inputs;
       const op::Signature signature = node_.read_inputs(context, inputs);
       const op::OutputPointers outputs = node_.make_outputs(context, signature);
-      std::vector<host::InputProfile> profiles;
+      host::Profile profile;
       std::vector<nvinfer1::Dims> shapes;
       std::vector<const void*> passed;
       for (int i = 0; i < op::kNumInputs; ++i) {
         const op::TensorType& type = signature.inputs[i];
         if (!type.present) continue;
         shapes.push_back(dims_of(type.shape));
-        profiles.push_back({plugin_type(type.type), shapes.back(), shapes.back(), shapes.back()});
+        profile.push_back({plugin_type(type.type), shapes.back(), shapes.back(), shapes.back()});
         passed.push_back(inputs[i]);
       }
-      run(context, profiles, shapes, passed, outputs);
+      run(context, profile, shapes, passed, outputs);
     });
   }
 
@@ -185,16 +185,16 @@ class PluginAttentionKernel : public AttentionKernel {
   }
 
   // A context serves one call at a time; its engine is for one set of shapes.
-  void run(OrtKernelContext* context, const std::vector<host::InputProfile>& profiles,
+  void run(OrtKernelContext* context, const host::Profile& profile,
            const std::vector<nvinfer1::Dims>& shapes, const std::vector<const void*>& inputs,
            const op::OutputPointers& outputs) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (built_ == nullptr || !same(built_->engine.inputs(), shapes)) {
+    if (built_ == nullptr || !same(built_->engine.profile(0), shapes)) {
       built_.reset();
-      built_ = std::make_unique<Built>(library_, fields_->collection(), profiles);
+      built_ = std::make_unique<Built>(library_, fields_->collection(), profile);
     }
     built_->context.set_shapes(shapes);
-    const Workspace workspace(context, built_->engine.workspace_size() + kAlignment);
+    const Workspace workspace(context, built_->engine.workspace_size(0) + kAlignment);
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
     const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
     built_->context.enqueue(inputs.data(), outputs.data(), reinterpret_cast<void*>(aligned),
@@ -202,8 +202,7 @@ class PluginAttentionKernel : public AttentionKernel {
     ++g_calls;
   }
 
-  static bool same(const std::vector<host::InputProfile>& built,
-                   const std::vector<nvinfer1::Dims>& shapes) {
+  static bool same(const host::Profile& built, const std::vector<nvinfer1::Dims>& shapes) {
     for (size_t i = 0; i < shapes.size(); ++i) {
       const nvinfer1::Dims& known = built[i].max;
       if (known.nbDims != shapes[i].nbDims ||

@@ -8,8 +8,8 @@
 
 using qkexport::host::Context;
 using qkexport::host::Engine;
-using qkexport::host::InputProfile;
 using qkexport::host::PluginLibrary;
+using qkexport::host::Profile;
 
 struct QkexportPluginLibrary {
   PluginLibrary library;
@@ -28,6 +28,7 @@ namespace {
 static_assert(QKEXPORT_HOST_MAX_DIMS == nvinfer1::Dims::MAX_DIMS);
 
 thread_local std::string t_error;
+thread_local std::string t_field_names;
 
 // No exception crosses the C interface: its text becomes the error.
 template <typename Result, typename Function>
@@ -52,12 +53,14 @@ nvinfer1::Dims dims_of(const QkexportPluginDims& dims) {
   return result;
 }
 
-std::vector<InputProfile> profiles_of(const QkexportPluginInput* inputs, int32_t count) {
-  std::vector<InputProfile> profiles;
-  for (int32_t i = 0; i < count; ++i) {
-    const QkexportPluginInput& input = inputs[i];
-    profiles.push_back({static_cast<nvinfer1::DataType>(input.type), dims_of(input.min),
-                        dims_of(input.opt), dims_of(input.max)});
+std::vector<Profile> profiles_of(const QkexportPluginInput* inputs, int32_t num_inputs,
+                                 int32_t num_profiles) {
+  std::vector<Profile> profiles(static_cast<size_t>(num_profiles));
+  for (Profile& profile : profiles) {
+    for (int32_t i = 0; i < num_inputs; ++i, ++inputs) {
+      profile.push_back({static_cast<nvinfer1::DataType>(inputs->type), dims_of(inputs->min),
+                         dims_of(inputs->opt), dims_of(inputs->max)});
+    }
   }
   return profiles;
 }
@@ -82,15 +85,29 @@ QkexportPluginLibrary* qkexport_host_open(const char* path) {
 
 void qkexport_host_close(QkexportPluginLibrary* library) { delete library; }
 
+const char* qkexport_host_field_names(const QkexportPluginLibrary* library, const char* name,
+                                      const char* version, const char* plugin_namespace) {
+  return guarded<const char*>(nullptr, [&] {
+    const auto* fields = library->library.creator(name, version, plugin_namespace).getFieldNames();
+    t_field_names.clear();
+    for (int32_t i = 0; fields != nullptr && i < fields->nbFields; ++i) {
+      t_field_names += (i == 0 ? "" : ",") + std::string(fields->fields[i].name) + "=" +
+                       std::to_string(static_cast<int32_t>(fields->fields[i].type));
+    }
+    return t_field_names.c_str();
+  });
+}
+
 QkexportPluginEngine* qkexport_host_build(const QkexportPluginLibrary* library, const char* name,
                                           const char* version, const char* plugin_namespace,
                                           const QkexportPluginField* fields, int32_t num_fields,
-                                          const QkexportPluginInput* inputs, int32_t num_inputs) {
+                                          const QkexportPluginInput* inputs, int32_t num_inputs,
+                                          int32_t num_profiles) {
   return guarded<QkexportPluginEngine*>(nullptr, [&] {
     const auto copied = fields_of(fields, num_fields);
     return new QkexportPluginEngine{Engine(library->library, {name, version, plugin_namespace},
                                            {num_fields, copied.data()},
-                                           profiles_of(inputs, num_inputs))};
+                                           profiles_of(inputs, num_inputs, num_profiles))};
   });
 }
 
@@ -104,17 +121,29 @@ int32_t qkexport_host_output_type(const QkexportPluginEngine* engine, int32_t ou
   return static_cast<int32_t>(engine->engine.output_types()[static_cast<size_t>(output)]);
 }
 
-size_t qkexport_host_workspace_size(const QkexportPluginEngine* engine) {
-  return engine->engine.workspace_size();
+size_t qkexport_host_workspace_size(const QkexportPluginEngine* engine, int32_t profile) {
+  return engine->engine.workspace_size(static_cast<size_t>(profile));
 }
 
 const char* qkexport_host_metadata(const QkexportPluginEngine* engine) {
   return engine->engine.metadata().c_str();
 }
 
-QkexportPluginContext* qkexport_host_attach(const QkexportPluginEngine* engine) {
-  return guarded<QkexportPluginContext*>(
-      nullptr, [&] { return new QkexportPluginContext{Context(engine->engine)}; });
+const char* qkexport_host_timing_cache_id(const QkexportPluginEngine* engine) {
+  return engine->engine.timing_cache_id().c_str();
+}
+
+int32_t qkexport_host_aliased_input(const QkexportPluginEngine* engine, int32_t output) {
+  return engine->engine.aliased_input(static_cast<size_t>(output));
+}
+
+QkexportPluginContext* qkexport_host_attach(const QkexportPluginEngine* engine, int32_t profile) {
+  return guarded<QkexportPluginContext*>(nullptr, [&] {
+    if (profile < 0 || static_cast<size_t>(profile) >= engine->engine.num_profiles()) {
+      qkexport::host::fail("Engine must have the profile, got " + std::to_string(profile) + ".");
+    }
+    return new QkexportPluginContext{Context(engine->engine, static_cast<size_t>(profile))};
+  });
 }
 
 void qkexport_host_detach(QkexportPluginContext* context) { delete context; }

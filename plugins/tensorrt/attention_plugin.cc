@@ -28,6 +28,12 @@ int32_t output_count(const std::string& output_roles) {
   return count;
 }
 
+void check_required(const op::InputPositions& found, const std::string& given) {
+  for (const op::Input input : {op::kQuery, op::kKey, op::kValue}) {
+    if (found[input] == op::kAbsent) op::refuse("needs query, key and value", given);
+  }
+}
+
 // Addresses for tensors whose bytes nobody reads. Sizes depend on what is present and on whether a
 // present cache is its past one, which under TensorRT it never is: each tensor has its own address.
 void* somewhere(int tensor) {
@@ -59,11 +65,16 @@ void check_implemented(const op::Signature& signature) {
 AttentionPlugin::AttentionPlugin(std::shared_ptr<const Fields> fields)
     : fields_(std::move(fields)),
       spec_(op::read_spec(*fields_)),
-      input_roles_(fields_->string_or_empty("input_roles")),
       description_(fields_->text()),
       num_outputs_(output_count(fields_->string_or_empty("output_roles"))),
       serialized_(fields_->plugin_fields()),
-      collection_{static_cast<int32_t>(serialized_.size()), serialized_.data()} {}
+      collection_{static_cast<int32_t>(serialized_.size()), serialized_.data()} {
+  const std::string roles = fields_->string_or_empty("input_roles");
+  has_roles_ = !roles.empty();
+  num_inputs_ = has_roles_ ? op::role_count(roles) : 0;
+  packed_ = op::input_positions(roles, static_cast<size_t>(num_inputs_));
+  if (has_roles_) check_required(packed_, "input_roles '" + roles + "'");
+}
 
 nvinfer1::IPluginCapability* AttentionPlugin::getCapabilityInterface(
     nvinfer1::PluginCapabilityType type) noexcept {
@@ -87,13 +98,13 @@ nvinfer1::IPluginV3* AttentionPlugin::clone() noexcept {
 }
 
 op::InputPositions AttentionPlugin::positions(int32_t num_inputs) const {
-  const auto found = op::input_positions(input_roles_, static_cast<size_t>(num_inputs));
-  for (const op::Input input : {op::kQuery, op::kKey, op::kValue}) {
-    if (found[input] == op::kAbsent) {
-      op::refuse("needs query, key and value", "input_roles '" + input_roles_ + "'");
-    }
+  if (!has_roles_) {
+    const auto found = op::positional_inputs(static_cast<size_t>(num_inputs));
+    check_required(found, std::to_string(num_inputs) + " inputs");
+    return found;
   }
-  return found;
+  if (num_inputs != num_inputs_) op::refuse_role_count(num_inputs_, num_inputs);
+  return packed_;
 }
 
 op::Signature AttentionPlugin::signature(const PluginTensorDesc* inputs, int32_t num_inputs) const {
@@ -102,10 +113,10 @@ op::Signature AttentionPlugin::signature(const PluginTensorDesc* inputs, int32_t
   });
 }
 
-op::Signature AttentionPlugin::largest_signature(const DynamicPluginTensorDesc* inputs,
-                                                 int32_t num_inputs) const {
+op::Signature AttentionPlugin::signature(const DynamicPluginTensorDesc* inputs, int32_t num_inputs,
+                                         nvinfer1::Dims DynamicPluginTensorDesc::* end) const {
   return make_signature(spec_, positions(num_inputs), num_outputs_, [&](int position) {
-    return tensor_type(inputs[position].desc.type, inputs[position].max);
+    return tensor_type(inputs[position].desc.type, inputs[position].*end);
   });
 }
 
@@ -165,7 +176,7 @@ int32_t AttentionPlugin::configurePlugin(const DynamicPluginTensorDesc* inputs, 
                                          int32_t num_outputs) noexcept {
   return guarded(kFailed, [&] {
     op::check_output_roles("", static_cast<size_t>(num_outputs));
-    const op::Signature largest = largest_signature(inputs, num_inputs);
+    const op::Signature largest = signature(inputs, num_inputs, &DynamicPluginTensorDesc::max);
     op::check_signature(largest);
     check_implemented(largest);
     return kOk;
@@ -176,7 +187,19 @@ size_t AttentionPlugin::getWorkspaceSize(const DynamicPluginTensorDesc* inputs, 
                                          const DynamicPluginTensorDesc* /*outputs*/,
                                          int32_t /*num_outputs*/) const noexcept {
   return guarded(size_t{0}, [&] {
-    return cuda::workspace_bound(sizing_params(largest_signature(inputs, num_inputs)));
+    return cuda::workspace_bound(
+        sizing_params(signature(inputs, num_inputs, &DynamicPluginTensorDesc::min)),
+        sizing_params(signature(inputs, num_inputs, &DynamicPluginTensorDesc::max)));
+  });
+}
+
+// A static cache is written where it stands. TensorRT asks only where a builder allows plugins to
+// alias their inputs; elsewhere a present is another buffer, and the kernels copy the past into it.
+int32_t AttentionPlugin::getAliasedInput(int32_t output) noexcept {
+  return guarded(int32_t{-1}, [&]() -> int32_t {
+    if (spec_.kv_cache != KvCache::kStatic || output == op::kOutput) return -1;
+    const op::InputPositions found = positions(has_roles_ ? num_inputs_ : op::kNumInputs);
+    return found[output == op::kPresentKey ? op::kPastKey : op::kPastValue];
   });
 }
 

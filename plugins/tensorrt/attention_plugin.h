@@ -20,7 +20,7 @@ constexpr const char* kPluginNamespace = "";
 
 class AttentionPlugin : public nvinfer1::IPluginV3,
                         public nvinfer1::IPluginV3OneCore,
-                        public nvinfer1::IPluginV3OneBuild,
+                        public nvinfer1::IPluginV3OneBuildV2,
                         public nvinfer1::IPluginV3OneRuntime {
  public:
   // Throws op::Refusal where the attributes break the contract.
@@ -50,6 +50,7 @@ class AttentionPlugin : public nvinfer1::IPluginV3,
   size_t getWorkspaceSize(const nvinfer1::DynamicPluginTensorDesc* inputs, int32_t num_inputs,
                           const nvinfer1::DynamicPluginTensorDesc* outputs,
                           int32_t num_outputs) const noexcept override;
+  int32_t getAliasedInput(int32_t output) noexcept override;
   const char* getTimingCacheID() noexcept override { return description_.c_str(); }
   const char* getMetadataString() noexcept override { return description_.c_str(); }
 
@@ -65,15 +66,17 @@ class AttentionPlugin : public nvinfer1::IPluginV3,
  private:
   op::InputPositions positions(int32_t num_inputs) const;
   op::Signature signature(const nvinfer1::PluginTensorDesc* inputs, int32_t num_inputs) const;
-  op::Signature largest_signature(const nvinfer1::DynamicPluginTensorDesc* inputs,
-                                  int32_t num_inputs) const;
+  // At an end of the profile: member is &DynamicPluginTensorDesc::min or max.
+  op::Signature signature(const nvinfer1::DynamicPluginTensorDesc* inputs, int32_t num_inputs,
+                          nvinfer1::Dims nvinfer1::DynamicPluginTensorDesc::* end) const;
 
   std::shared_ptr<const Fields> fields_;  // shared by clones; never changes
   op::AttentionSpec spec_;
-  std::string input_roles_;
   std::string description_;
   int32_t num_outputs_;
-  int32_t num_inputs_ = 0;  // enqueue is not told; set by onShapeChange, the same for all calls
+  bool has_roles_ = false;          // input_roles names the inputs; else they are positional
+  op::InputPositions packed_ = {};  // by input_roles
+  int32_t num_inputs_ = 0;  // enqueue is not told; by input_roles, else as onShapeChange was told
   std::vector<nvinfer1::PluginField> serialized_;
   nvinfer1::PluginFieldCollection collection_;
 };

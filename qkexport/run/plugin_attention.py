@@ -14,7 +14,12 @@ import torch
 
 from qkexport.errors import BackendUnavailableError
 from qkexport.native import find_library
-from qkexport.run.plugin_host import PluginContext, PluginEngine, PluginHost, PluginInput
+from qkexport.run.plugin_host import (
+    PluginContext,
+    PluginEngine,
+    PluginInput,
+    open_plugin_library,
+)
 from qkexport.signature import INPUT_NAMES, OUTPUT_NAMES
 from qkexport.spec import OP_TYPE, AttentionSpec
 
@@ -77,9 +82,9 @@ class PluginRunner:
         attributes = spec.to_attributes(
             input_roles=",".join(self.roles), output_roles=",".join(outputs)
         )
-        host = PluginHost(library or plugin_library_path(device))
-        profiles = [inputs[name] for name in self.roles]
-        self.engine: PluginEngine = host.build(OP_TYPE, attributes, profiles)
+        host = open_plugin_library(library or plugin_library_path(device))
+        profile = [inputs[name] for name in self.roles]
+        self.engine: PluginEngine = host.build(OP_TYPE, attributes, profile)
         self._context: PluginContext = self.engine.attach()
 
     @classmethod
@@ -99,11 +104,15 @@ class PluginRunner:
         device = str(inputs["query"].device.type)
         return cls(spec, fixed, outputs, library=library, device=device)
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(
+        self, inputs: Mapping[str, torch.Tensor], *, in_place: bool = False
+    ) -> dict[str, torch.Tensor]:
         """Computes one attention.
 
         Args:
             inputs: Tensors on the runner's device, within the profile.
+            in_place: As TensorRT does where a builder lets plugins alias: an output that may share
+                the memory of an input gets that memory, here a copy of the input's.
 
         Returns:
             The outputs by name. What the plugin leaves unwritten is NaN.
@@ -117,6 +126,9 @@ class PluginRunner:
             torch.full(shape, torch.nan, dtype=_TORCH_DTYPES[dtype], device=self.device)
             for shape, dtype in zip(shapes, self.engine.output_dtypes, strict=True)
         ]
+        for output, source in enumerate(self.engine.aliased_inputs):
+            if in_place and source >= 0:
+                results[output] = tensors[source] = tensors[source].clone()
         workspace = _aligned_workspace(self.engine.workspace_size, self.device)
         stream = 0
         if self.device != "cpu":

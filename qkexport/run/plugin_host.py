@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from qkexport.errors import BackendUnavailableError, QkexportError
 from qkexport.native import find_library
+from qkexport.run.plugin_interface import (
+    DATA_TYPES,
+    DTYPE_NAMES,
+    DimsStruct,
+    InputStruct,
+    PluginFields,
+    declare,
+    field_kinds,
+    to_dims,
+    to_shape,
+)
 from qkexport.spec import AttributeValue
 
 HOST_LIBRARY: Final = "libqkexport_host.so"
-_MAX_DIMS: Final = 8
-
-# nvinfer1::PluginFieldType
-_FLOAT32_FIELD, _INT32_FIELD, _CHAR_FIELD = 1, 5, 6
-
-# nvinfer1::DataType by numpy's (and ml_dtypes') names.
-DATA_TYPES: Final = {"float32": 0, "float16": 1, "bool": 4, "bfloat16": 7, "int64": 8}
-DTYPE_NAMES: Final = {number: name for name, number in DATA_TYPES.items()}
 
 
 class PluginError(QkexportError):
@@ -52,57 +56,10 @@ class PluginInput:
         """An input that always has one shape."""
         return cls(dtype, tuple(shape), tuple(shape), tuple(shape))
 
-
-class _Field(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("data", ctypes.c_void_p),
-        ("type", ctypes.c_int32),
-        ("length", ctypes.c_int32),
-    )
-
-
-class _Dims(ctypes.Structure):
-    _fields_ = (("rank", ctypes.c_int32), ("sizes", ctypes.c_int64 * _MAX_DIMS))
-
-
-class _Input(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int32), ("min", _Dims), ("opt", _Dims), ("max", _Dims))
-
-
-def _dims(shape: Sequence[int]) -> _Dims:
-    return _Dims(len(shape), (ctypes.c_int64 * _MAX_DIMS)(*shape))
-
-
-def _shape(dims: _Dims) -> tuple[int, ...]:
-    return tuple(dims.sizes[: dims.rank])
-
-
-class PluginFields:
-    """Attributes as plugin fields, with the memory that the fields point to.
-
-    Args:
-        attributes: As `AttentionSpec.to_attributes` gives them: INT becomes int32 as TensorRT's
-            parser narrows it, STRING characters without a terminator.
-    """
-
-    def __init__(self, attributes: Mapping[str, AttributeValue]) -> None:
-        self._kept: list[object] = []
-        self.array = (_Field * len(attributes))(
-            *(self._field(name, value) for name, value in attributes.items())
-        )
-
-    def _field(self, name: str, value: AttributeValue) -> _Field:
-        if isinstance(value, str):
-            text = value.encode()
-            return self._keep(name, ctypes.create_string_buffer(text), _CHAR_FIELD, len(text))
-        if isinstance(value, int):
-            return self._keep(name, ctypes.c_int32(value), _INT32_FIELD, 1)
-        return self._keep(name, ctypes.c_float(value), _FLOAT32_FIELD, 1)
-
-    def _keep(self, name: str, data: ctypes._CData, kind: int, length: int) -> _Field:
-        self._kept.append(data)
-        return _Field(name.encode(), ctypes.addressof(data), kind, length)
+    def struct(self) -> InputStruct:
+        """As the C interface takes it."""
+        shapes = (to_dims(shape) for shape in (self.min, self.opt, self.max))
+        return InputStruct(DATA_TYPES[self.dtype], *shapes)
 
 
 class PluginHost:
@@ -123,7 +80,7 @@ class PluginHost:
                 message, hint="pip install . (needs CMake and a compiler)"
             )
         self._c = ctypes.CDLL(str(path))
-        _declare(self._c)
+        declare(self._c)
         self._library = self._c.qkexport_host_open(str(plugin_library).encode())
         if not self._library:
             raise BackendUnavailableError(self.error())
@@ -136,20 +93,25 @@ class PluginHost:
         self,
         name: str,
         attributes: Mapping[str, AttributeValue],
-        inputs: Sequence[PluginInput],
-        *,
+        *profiles: Sequence[PluginInput],
         version: str = "1",
         namespace: str = "",
     ) -> PluginEngine:
         """Takes one plugin from its creator to a serialized and re-created engine.
 
+        Args:
+            name: Of the plugin.
+            attributes: Its fields.
+            profiles: The inputs in each optimization profile, in the order of the plugin.
+            version: Of the plugin.
+            namespace: Of the plugin.
+
         Raises:
             PluginError: The library has no such creator, or the plugin refuses.
         """
         fields = PluginFields(attributes)
-        described = (_Input * len(inputs))(
-            *(_Input(DATA_TYPES[x.dtype], _dims(x.min), _dims(x.opt), _dims(x.max)) for x in inputs)
-        )
+        inputs = [x.struct() for profile in profiles for x in profile]
+        described = (InputStruct * len(inputs))(*inputs)
         handle = self._c.qkexport_host_build(
             self._library,
             name.encode(),
@@ -158,11 +120,24 @@ class PluginHost:
             fields.array,
             len(fields.array),
             described,
-            len(inputs),
+            len(profiles[0]) if profiles else 0,
+            len(profiles),
         )
         if not handle:
             raise PluginError(self.error())
-        return PluginEngine(self, handle)
+        return PluginEngine(self, handle, len(profiles))
+
+    def field_types(self, name: str, *, version: str = "1", namespace: str = "") -> dict[str, str]:
+        """The fields that a creator names: INT, FLOAT or STRING by name, in its order.
+
+        Raises:
+            PluginError: The library has no such creator.
+        """
+        names = (part.encode() for part in (name, version, namespace))
+        found = self._c.qkexport_host_field_names(self._library, *names)
+        if found is None:
+            raise PluginError(self.error())
+        return field_kinds(found.decode())
 
     @property
     def functions(self) -> ctypes.CDLL:
@@ -170,26 +145,59 @@ class PluginHost:
         return self._c
 
 
-class PluginEngine:
-    """A built plugin; made by `PluginHost.build`."""
+@functools.cache
+def open_plugin_library(path: Path) -> PluginHost:
+    """The library at a path, opened once and kept: plugins may live until the process ends.
 
-    def __init__(self, host: PluginHost, handle: int) -> None:
+    Raises:
+        BackendUnavailableError: The host or the plugin library cannot be loaded.
+    """
+    return PluginHost(path)
+
+
+class PluginEngine:
+    """A built plugin; made by `PluginHost.build`.
+
+    Attributes:
+        output_dtypes: Names of the output types.
+        workspace_sizes: Bytes of workspace that each profile needs.
+        aliased_inputs: For each output the input whose memory it may share, or -1.
+        metadata: What the plugin tells an inspector.
+        timing_cache_id: What a timing cache knows the plugin by.
+    """
+
+    def __init__(self, host: PluginHost, handle: int, num_profiles: int = 1) -> None:
         self.host = host
         self._handle = handle
         functions = host.functions
         count = functions.qkexport_host_num_outputs(handle)
         types = [functions.qkexport_host_output_type(handle, index) for index in range(count)]
         self.output_dtypes = tuple(DTYPE_NAMES[number] for number in types)
-        self.workspace_size = int(functions.qkexport_host_workspace_size(handle))
+        self.workspace_sizes = tuple(
+            int(functions.qkexport_host_workspace_size(handle, profile))
+            for profile in range(num_profiles)
+        )
+        self.aliased_inputs = tuple(
+            int(functions.qkexport_host_aliased_input(handle, index)) for index in range(count)
+        )
         self.metadata = str(functions.qkexport_host_metadata(handle).decode())
+        self.timing_cache_id = str(functions.qkexport_host_timing_cache_id(handle).decode())
 
-    def attach(self) -> PluginContext:
+    @property
+    def workspace_size(self) -> int:
+        """Bytes of workspace that serve every profile."""
+        return max(self.workspace_sizes)
+
+    def attach(self, profile: int = 0) -> PluginContext:
         """A new execution context, with a clone of the plugin of its own.
 
+        Args:
+            profile: Index of the optimization profile that its shapes lie in.
+
         Raises:
-            PluginError: The plugin does not attach.
+            PluginError: The plugin does not attach, or there is no such profile.
         """
-        handle = self.host.functions.qkexport_host_attach(self._handle)
+        handle = self.host.functions.qkexport_host_attach(self._handle, profile)
         if not handle:
             raise PluginError(self.host.error())
         return PluginContext(self, handle)
@@ -211,12 +219,12 @@ class PluginContext:
         Raises:
             PluginError: A shape lies outside the profile, or breaks the plugin's rules.
         """
-        inputs = (_Dims * len(shapes))(*(_dims(shape) for shape in shapes))
-        outputs = (_Dims * len(self.engine.output_dtypes))()
+        inputs = (DimsStruct * len(shapes))(*(to_dims(shape) for shape in shapes))
+        outputs = (DimsStruct * len(self.engine.output_dtypes))()
         functions = self.engine.host.functions
         if functions.qkexport_host_set_shapes(self._handle, inputs, len(shapes), outputs):
             raise PluginError(self.engine.host.error())
-        return [_shape(dims) for dims in outputs]
+        return [to_shape(dims) for dims in outputs]
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], workspace: int, stream: int = 0
@@ -240,29 +248,3 @@ class PluginContext:
 
     def __del__(self) -> None:
         self.engine.host.functions.qkexport_host_detach(self._handle)
-
-
-def _declare(library: ctypes.CDLL) -> None:
-    pointer, number, text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p
-    fields, inputs, dims = (ctypes.POINTER(kind) for kind in (_Field, _Input, _Dims))
-    signatures: dict[str, tuple[object, list[object]]] = {
-        "error": (text, []),
-        "open": (pointer, [text]),
-        "build": (
-            pointer,
-            [pointer, text, text, text, fields, number, inputs, number],
-        ),
-        "destroy": (None, [pointer]),
-        "num_outputs": (number, [pointer]),
-        "output_type": (number, [pointer, number]),
-        "workspace_size": (ctypes.c_size_t, [pointer]),
-        "metadata": (text, [pointer]),
-        "attach": (pointer, [pointer]),
-        "detach": (None, [pointer]),
-        "set_shapes": (number, [pointer, dims, number, dims]),
-        "enqueue": (number, [pointer, pointer, pointer, pointer, pointer]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, f"qkexport_host_{name}")
-        function.restype = result
-        function.argtypes = arguments

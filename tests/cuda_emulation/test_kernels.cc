@@ -208,22 +208,31 @@ void a_workspace_that_is_too_small_is_refused_before_any_launch() {
   EXPECT(counters().launches == before);
 }
 
-void the_workspace_bound_covers_all_smaller_sizes() {
-  AttentionParams largest = cases::make_tensors(prefill(2, 32, 8, 128)).params;
-  largest.batch_size = 4;
-  largest.seqlen_q = largest.seqlen_kv = largest.seqlen_total = 4096;
-  const std::size_t bound = cuda::workspace_bound(largest);
-  AttentionParams smaller = largest;
-  for (const int64_t batch : {1, 2, 3, 4}) {
-    for (const int64_t seqlen_q : {1, 2, 17, 63, 64, 500, 4096}) {
-      for (const int64_t past : {0, 100, 1000, 4000}) {
-        smaller.batch_size = batch;
-        smaller.seqlen_q = smaller.seqlen_kv = std::min(seqlen_q, 4096 - past);
-        smaller.seqlen_past = past;
-        smaller.seqlen_total = past + smaller.seqlen_kv;
-        EXPECT(cuda::workspace_size(smaller) <= bound);
+AttentionParams with_sizes(AttentionParams p, int64_t batch, int64_t seqlen_q, int64_t total) {
+  p.batch_size = batch;
+  p.seqlen_q = seqlen_q;
+  p.seqlen_kv = std::min<int64_t>(total, 96);
+  p.seqlen_past = total - p.seqlen_kv;
+  p.seqlen_total = total;
+  return p;
+}
+
+void the_workspace_bound_is_the_largest_of_all_sizes() {
+  const AttentionParams plain = cases::make_tensors(prefill(2, 32, 8, 128)).params;
+  for (const int64_t lowest : {1, 40, 64}) {
+    const AttentionParams smallest = with_sizes(plain, 1, lowest, 1);
+    const AttentionParams largest = with_sizes(plain, 3, 96, 4096);
+    std::size_t needed = 0;
+    for (int64_t batch = 1; batch <= 3; ++batch) {
+      for (int64_t seqlen_q = lowest; seqlen_q <= 96; ++seqlen_q) {
+        for (const int64_t total : {1, 255, 512, 1000, 4095, 4096}) {
+          needed =
+              std::max(needed, cuda::workspace_size(with_sizes(plain, batch, seqlen_q, total)));
+        }
       }
     }
+    EXPECT(cuda::workspace_bound(smallest, largest) == needed);
+    EXPECT((lowest < 64) == (needed > cuda::workspace_size(largest)));
   }
 }
 
@@ -241,6 +250,6 @@ int main() {
   RUN(devices_before_sm_80_get_kernels_they_have);
   RUN(sizes_without_a_kernel_are_refused);
   RUN(a_workspace_that_is_too_small_is_refused_before_any_launch);
-  RUN(the_workspace_bound_covers_all_smaller_sizes);
+  RUN(the_workspace_bound_is_the_largest_of_all_sizes);
   return failed_expectations() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

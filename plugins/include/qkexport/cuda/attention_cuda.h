@@ -24,9 +24,9 @@ Status can_implement(const AttentionParams& params);
 // Bytes of device memory that run() needs for these sizes; the same on every device.
 std::size_t workspace_size(const AttentionParams& params);
 
-// Bytes that serve every call whose sizes are at most these, decoding with few queries and many
-// keys included.
-std::size_t workspace_bound(const AttentionParams& largest);
+// The most bytes that any call needs whose sizes lie between these, both included: no byte more
+// than the largest of those calls. Presents must be other tensors than the past.
+std::size_t workspace_bound(const AttentionParams& smallest, const AttentionParams& largest);
 
 // Enqueues the launches on `stream`. `workspace` is device memory, aligned to kWorkspaceAlignment;
 // it may be null where workspace_size(params) is 0.

@@ -1,6 +1,7 @@
 // Which of the operator's inputs and outputs stands at which position of a node.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -63,6 +64,16 @@ inline InputPositions positional_inputs(size_t node_inputs) {
   return positions;
 }
 
+// How many inputs `roles` names.
+inline size_t role_count(const std::string& roles) {
+  return roles.empty() ? 0 : 1 + static_cast<size_t>(std::count(roles.begin(), roles.end(), ','));
+}
+
+[[noreturn]] inline void refuse_role_count(size_t named, size_t node_inputs) {
+  refuse("input_roles must name as many inputs as the node has",
+         std::to_string(named) + " for " + std::to_string(node_inputs));
+}
+
 // Packed spelling: `roles` names the inputs that are really passed, comma-separated.
 inline InputPositions input_positions(const std::string& roles, size_t node_inputs) {
   if (roles.empty()) return positional_inputs(node_inputs);
@@ -81,10 +92,7 @@ inline InputPositions input_positions(const std::string& roles, size_t node_inpu
     positions[index] = static_cast<int>(count++);
     begin = end + 1;
   }
-  if (count != node_inputs) {
-    refuse("input_roles must name as many inputs as the node has",
-           std::to_string(count) + " for " + std::to_string(node_inputs));
-  }
+  if (count != node_inputs) refuse_role_count(count, node_inputs);
   return positions;
 }
 

@@ -30,7 +30,7 @@ inline void check_indexed_cache(const Signature& s, const Dims& dims, const Cach
 inline void check_cache_of_tokens(const Signature& s, const Dims& dims, const CacheInputs& c) {
   const TensorType& cos = s.inputs[c.cos];
   Shape leading = {dims.batch_size, c.num_heads, c.rows};
-  if (cos.rank() == 3) leading.erase(leading.begin() + 1);
+  if (cos.rank() == 3) leading.erase(1);
   const Shape tokens(cos.shape.begin(), cos.shape.end() - 1);
   if (broadcasts(tokens, leading) && !differ(cos.from_back(-2), c.rows)) return;
   leading.push_back(kUnknown);

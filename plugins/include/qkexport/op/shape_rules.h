@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "qkexport/op/signature.h"
 
@@ -64,7 +65,7 @@ inline void check_norm_parameter(const Signature& s, const Dims& dims, Input inp
   }
   std::string accepted;
   for (Shape& shape : shapes) {
-    if (s.has(kSegmentEnds)) shape.insert(shape.begin(), dims.num_segments);
+    if (s.has(kSegmentEnds)) shape.push_front(dims.num_segments);
     if (fits(s.inputs[input].shape, shape)) return;
     accepted += (accepted.empty() ? "" : " or ") + text(shape);
   }

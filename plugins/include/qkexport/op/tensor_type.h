@@ -3,7 +3,8 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "qkexport/op/shape.h"
 
 namespace qkexport::op {
 
@@ -15,7 +16,6 @@ inline const char* name_of(ElementType type) {
 }
 
 constexpr int64_t kUnknown = -1;
-using Shape = std::vector<int64_t>;
 
 struct TensorType {
   bool present = false;
