@@ -78,6 +78,11 @@ void run_phases(const KernelTable& kernels, const Call& call) {
   if (plan.splits > 1) call.run_phase(kernels.merge, 0, plan.pairs);
 }
 
+const KernelTable& serving(const KernelTable& kernels, const AttentionParams& p) {
+  const bool itself = kernels.other_types == nullptr || p.dtype == DataType::kBFloat16;
+  return itself ? kernels : *kernels.other_types;
+}
+
 bool is_tensor_type(DataType type) { return type != DataType::kBool; }
 
 bool sizes_are_valid(const AttentionParams& p) {
@@ -107,10 +112,10 @@ Status can_implement(const AttentionParams& p) {
 }
 
 size_t workspace_size(const KernelTable& kernels, const AttentionParams& params, int64_t workers) {
-  return kernels.make_plan(params, workers, longest_sequence(params)).layout.total;
+  return serving(kernels, params).make_plan(params, workers, longest_sequence(params)).layout.total;
 }
 
-Status run(const KernelTable& kernels, const AttentionParams& params, void* workspace,
+Status run(const KernelTable& chosen, const AttentionParams& params, void* workspace,
            size_t workspace_bytes, const Parallel& parallel) {
   const Status status = can_implement(params);
   if (status != Status::kSuccess) return status;
@@ -118,6 +123,7 @@ Status run(const KernelTable& kernels, const AttentionParams& params, void* work
                          (!params.normalize_key ||
                           positions_fit(params.key_rotary, params.batch_size, params.seqlen_kv));
   if (!positions) return Status::kInvalidPosition;
+  const KernelTable& kernels = serving(chosen, params);
   const Plan plan = kernels.make_plan(params, parallel.workers, longest_sequence(params));
   if (workspace_bytes < plan.layout.total) return Status::kWorkspaceTooSmall;
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace);

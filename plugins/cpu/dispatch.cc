@@ -1,6 +1,7 @@
 // Which kernels this processor can run.
 #include <cstring>
 
+#include "amx.h"
 #include "qkexport/cpu/attention_cpu.h"
 
 namespace qkexport::cpu {
@@ -9,6 +10,9 @@ extern const KernelTable kPortableKernels;
 #if QKEXPORT_X86
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+#endif
+#if QKEXPORT_AMX
+extern const KernelTable kAmxKernels;
 #endif
 
 namespace {
@@ -34,6 +38,10 @@ bool has_avx512() {
 }  // namespace
 
 const KernelTable* find_kernels(const char* name) {
+#if QKEXPORT_AMX
+  const bool amx = has_avx512() && has_amx();
+  if (amx && (name == nullptr || std::strcmp(name, "amx") == 0)) return &kAmxKernels;
+#endif
 #if QKEXPORT_X86
   if (has_avx512() && (name == nullptr || std::strcmp(name, "avx512") == 0)) {
     return &kAvx512Kernels;
@@ -45,6 +53,7 @@ const KernelTable* find_kernels(const char* name) {
 }
 
 const char* available_kernels() {
+  if (has_avx512() && has_amx()) return "portable, avx2, avx512, amx";
   if (has_avx512()) return "portable, avx2, avx512";
   return has_avx2() ? "portable, avx2" : "portable";
 }

@@ -15,7 +15,7 @@ from qkexport.reference import reference_attention
 from qkexport.spec import AttentionSpec, Causal, Rotary
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-ISAS = ("portable", "avx2", "avx512")
+ISAS = ("portable", "avx2", "avx512", "amx")
 
 # One rounding to T of a number near 1, and what float32 arithmetic adds.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1.5e-3, torch.bfloat16: 1.2e-2}

@@ -72,13 +72,15 @@ inline float largest_key_norm(const PackedPair& packed, int64_t tiles) {
   return largest;
 }
 
-inline void attend_row_tile(RowTile& t, const PackedPair* packed, int64_t split) {
-  constexpr int kMaxBlocks = kTileRows / kRowBlock;
+// tile_at(block, origin) gives the tile of keys and values that begins at `origin`.
+template <typename Products, typename TileAt>
+inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
+  constexpr int kMaxBlocks = kTileRows / kBlockRows;
   RowBlock blocks[kMaxBlocks];
   int64_t count = 0;
   KeyRange any = {t.key_end, t.key_begin};
-  for (int64_t first = 0; first < t.num_rows; first += kRowBlock, ++count) {
-    blocks[count] = prepare_block(t, first);
+  for (int64_t first = 0; first < t.num_rows; first += kBlockRows, ++count) {
+    blocks[count] = prepare_block<Products>(t, first);
     const KeyRange seen = blocks[count].any;
     if (seen.begin == seen.end) continue;
     if (seen.begin < any.begin) any.begin = seen.begin;
@@ -86,10 +88,8 @@ inline void attend_row_tile(RowTile& t, const PackedPair* packed, int64_t split)
   }
   const int64_t origin = any.begin / kTileKeys * kTileKeys;
   for (int64_t key = origin; key < any.end; key += kTileKeys) {
-    const KeyTile tile = packed != nullptr              ? packed_tile(*t.plan, *packed, key)
-                         : t.plan->mode == Mode::kLocal ? local_tile(t, key)
-                                                        : stream_tile(t, blocks[0], key);
-    for (int64_t i = 0; i < count; ++i) attend_block(t, tile, blocks[i]);
+    const KeyTile tile = tile_at(blocks[0], key);
+    for (int64_t i = 0; i < count; ++i) attend_block<Products>(t, tile, blocks[i]);
   }
   for (int64_t i = 0; i < count; ++i) finish_rows(t, blocks[i], split);
 }
@@ -98,6 +98,7 @@ inline void attend_row_tile(RowTile& t, const PackedPair* packed, int64_t split)
 inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, int64_t item,
                         char* scratch_memory) {
   const AttentionParams& p = *plan.params;
+  const ProductScope products;
   BlockCutter cutter(scratch_memory);
   RowTile t = {};
   t.plan = &plan;
@@ -113,13 +114,20 @@ inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, i
     t.key_end = valid;
     t.key_norm = largest_key_norm(packed, ceil_div(valid, kTileKeys));
     place_rows(plan, plan.row_tiles - 1 - part, t);
-    return attend_row_tile(t, &packed, 0);
+    return attend_row_tile<PackedProducts>(
+        t, 0, [&](const RowBlock&, int64_t origin) { return packed_tile(plan, packed, origin); });
   }
   t.key_norm = kInfinity;
   t.key_begin = clamp(part * plan.split_tiles * kTileKeys, 0, valid);
   t.key_end = clamp((part + 1) * plan.split_tiles * kTileKeys, 0, valid);
   t.num_rows = plan.pair_rows;
-  attend_row_tile(t, nullptr, part);
+  if (plan.mode == Mode::kLocal) {
+    return attend_row_tile<PackedProducts>(
+        t, part, [&](const RowBlock&, int64_t origin) { return local_tile(t, origin); });
+  }
+  attend_row_tile<StreamedProducts>(t, part, [&](const RowBlock& block, int64_t origin) {
+    return stream_tile(t, block, origin);
+  });
 }
 
 // o and d of the parts added up in the units of the largest m.

@@ -37,6 +37,9 @@ inline void store_element(float* p, float x) { *p = x; }
 inline void store_element(Float16* p, float x) { p->bits = float_to_half_bits(x); }
 inline void store_element(BFloat16* p, float x) { p->bits = float_to_bfloat16_bits(x); }
 
+inline float weight_value(float x) { return x; }
+inline float weight_value(BFloat16 x) { return bfloat16_bits_to_float(x.bits); }
+
 inline int64_t element_size(DataType type) {
   switch (type) {
     case DataType::kFloat32:

@@ -23,10 +23,11 @@ inline KeyTile packed_tile(const Plan& plan, const PackedPair& packed, int64_t o
 
 inline KeyTile local_tile(const RowTile& t, int64_t origin) {
   const int64_t end = clamp(t.key_end, origin, origin + kTileKeys);
-  pack_keys(*t.plan, t.workspace, t.pair, origin, end, t.scratch, t.scratch.keys);
-  const bool finite = pack_values(*t.plan, t.pair, origin, end, t.scratch, t.scratch.values);
-  return {origin, t.scratch.keys,     t.scratch.values,   0,     0,
-          0,      DataType::kFloat32, DataType::kFloat32, finite};
+  auto* keys = reinterpret_cast<Packed*>(t.scratch.keys);
+  auto* values = reinterpret_cast<Packed*>(t.scratch.values);
+  pack_keys(*t.plan, t.workspace, t.pair, origin, end, t.scratch, keys);
+  const bool finite = pack_values(*t.plan, t.pair, origin, end, t.scratch, values);
+  return {origin, keys, values, 0, 0, 0, DataType::kFloat32, DataType::kFloat32, finite};
 }
 
 // Copies rows [begin, end) of a sequence that lie in several tensors, or are not normalized yet.

@@ -61,7 +61,7 @@ inline void plan_append(const AttentionParams& p, Plan& plan) {
 
 inline void plan_waves(int64_t workers, Plan& plan) {
   const int64_t pair_bytes = plan.key_tiles * kTileKeys * (plan.head_dim + plan.head_dim_v) *
-                             static_cast<int64_t>(sizeof(float));
+                             static_cast<int64_t>(sizeof(Packed));
   const int64_t budget =
       kWaveBytes > workers * kWaveBytesPerWorker ? kWaveBytes : workers * kWaveBytesPerWorker;
   const int64_t fitting = pair_bytes > 0 ? budget / pair_bytes : plan.pairs;
@@ -78,11 +78,11 @@ inline void plan_workspace(const AttentionParams& p, Plan& plan) {
   };
   const int64_t statistics = plan.statistics_items > 0 ? 2 * sizeof(float) : 0;
   const int64_t tiles = plan.mode == Mode::kPacked ? plan.wave_pairs * plan.key_tiles : 0;
-  const int64_t tile_floats = kTileKeys * static_cast<int64_t>(sizeof(float));
+  const int64_t tile_width = kTileKeys * static_cast<int64_t>(sizeof(Packed));
   reserve(layout.query_statistics, p.batch_size * p.seqlen_q * statistics);
   reserve(layout.key_statistics, p.batch_size * p.seqlen_kv * statistics);
-  reserve(layout.keys, tiles * tile_floats * plan.head_dim);
-  reserve(layout.values, tiles * tile_floats * plan.head_dim_v);
+  reserve(layout.keys, tiles * tile_width * plan.head_dim);
+  reserve(layout.values, tiles * tile_width * plan.head_dim_v);
   reserve(layout.tiles, tiles * static_cast<int64_t>(sizeof(PackedTile)));
   const int64_t partial_rows = plan.splits > 1 ? plan.pairs * plan.splits * plan.pair_rows : 0;
   reserve(layout.partials,
@@ -100,7 +100,7 @@ inline Plan make_plan(const AttentionParams& p, int64_t workers, int64_t longest
   Plan plan = {};
   plan.params = &p;
   plan.workers = workers;
-  plan.head_dim = round_up(p.head_dim, kVecWidth);
+  plan.head_dim = round_up(p.head_dim, kDepthStep);
   plan.head_dim_v = round_up(p.head_dim_v, kPanel);
   plan_rows(p, plan);
   plan.key_tiles = ceil_div(longest, kTileKeys);

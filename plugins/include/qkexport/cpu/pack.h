@@ -1,8 +1,5 @@
-// Keys and values in the layout that the micro kernels read.
-//
-// A packed tile of keys is kTileKeys / kPanel panels of [head_dim][kPanel]: depth-major, so that
-// one step of the score product is two vector loads. A packed tile of values is panels of
-// [kTileKeys][kPanel]. Keys and values past the end of the sequence are zeros.
+// Keys and values in the layout that the products of packed_format.h read. Keys past the end of the
+// sequence are zeros, and so are values up to the next multiple of kKeyStep.
 #pragma once
 
 #include <cstdint>
@@ -67,14 +64,15 @@ inline float larger_norm(float largest, float squares) {
 
 // Packs the keys [begin, end) of a pair. Returns the largest Euclidean norm.
 inline float pack_keys(const Plan& plan, char* workspace, Pair pair, int64_t begin, int64_t end,
-                       const Scratch& scratch, float* keys) {
+                       const Scratch& scratch, Packed* keys) {
   const AttentionParams& p = *plan.params;
   const int64_t depth = plan.head_dim;
   const RowTransform transform = key_transform(plan, workspace);
   RowReader reader(p, key_sequence(p), pair, p.head_dim);
   clear(scratch.rows, kVecWidth * depth);
   float squares = 0.0f;
-  for (int64_t first = begin; first < end; first += kVecWidth) {
+  const int64_t padded_end = begin + round_up(end - begin, kKeyStep);
+  for (int64_t first = begin; first < padded_end; first += kVecWidth) {
     for (int64_t i = 0; i < kVecWidth; ++i) {
       float* row = scratch.rows + i * depth;
       if (first + i >= end) {
@@ -84,38 +82,38 @@ inline float pack_keys(const Plan& plan, char* workspace, Pair pair, int64_t beg
       reader.read(first + i, p.normalize_key ? &transform : nullptr, scratch.transform, row);
       squares = larger_norm(squares, row_squares(row, depth, 0.0f));
     }
-    const int64_t column = first - begin;
-    float* panel = keys + column / kPanel * (depth * kPanel) + column % kPanel;
-    for (int64_t d = 0; d < depth; d += kVecWidth) {
-      transpose_block(scratch.rows + d, depth, panel + d * kPanel, kPanel);
-    }
+    pack_key_rows(scratch.rows, depth, first - begin, keys);
   }
   return __builtin_sqrtf(squares);
 }
 
 // Packs the values [begin, end) of a pair. Returns whether all of them are finite.
 inline bool pack_values(const Plan& plan, Pair pair, int64_t begin, int64_t end,
-                        const Scratch& scratch, float* values) {
+                        const Scratch& scratch, Packed* values) {
   const AttentionParams& p = *plan.params;
+  const int64_t width = plan.head_dim_v;
   RowReader reader(p, value_sequence(p), pair, p.head_dim_v);
-  float* row = scratch.value_row;
-  clear(row, plan.head_dim_v);
+  clear(scratch.value_rows, kValueRows * width);
   Vec probe = splat(0.0f);  // x * 0 is NaN exactly where x is infinite or NaN
-  for (int64_t key = begin; key < end; ++key) {
-    reader.read(key, nullptr, nullptr, row);
-    float* dst = values + (key - begin) * kPanel;
-    for (int64_t c = 0; c < plan.head_dim_v; c += kVecWidth) {
-      const Vec x = load(row + c);
-      probe = fma(x, splat(0.0f), probe);
-      store(dst + c / kPanel * (kTileKeys * kPanel) + c % kPanel, x);
+  const int64_t padded_end = begin + round_up(end - begin, kKeyStep);
+  for (int64_t first = begin; first < padded_end; first += kValueRows) {
+    for (int64_t i = 0; i < kValueRows; ++i) {
+      float* row = scratch.value_rows + i * width;
+      if (first + i >= end) {
+        clear(row, width);
+        continue;
+      }
+      reader.read(first + i, nullptr, nullptr, row);
+      for (int64_t c = 0; c < width; c += kVecWidth) probe = fma(load(row + c), splat(0.0f), probe);
     }
+    pack_value_rows(scratch.value_rows, width, first - begin, values);
   }
   return !is_nan(sum(probe));
 }
 
 struct PackedPair {
-  const float* keys;
-  const float* values;
+  const Packed* keys;
+  const Packed* values;
   const PackedTile* tiles;
 };
 
@@ -123,8 +121,8 @@ struct PackedPair {
 inline PackedPair packed_pair(const Plan& plan, char* workspace, int64_t index) {
   const int64_t first = index * plan.key_tiles;
   return {
-      reinterpret_cast<float*>(workspace + plan.layout.keys) + first * kTileKeys * plan.head_dim,
-      reinterpret_cast<float*>(workspace + plan.layout.values) +
+      reinterpret_cast<Packed*>(workspace + plan.layout.keys) + first * kTileKeys * plan.head_dim,
+      reinterpret_cast<Packed*>(workspace + plan.layout.values) +
           first * kTileKeys * plan.head_dim_v,
       reinterpret_cast<PackedTile*>(workspace + plan.layout.tiles) + first};
 }
@@ -143,9 +141,9 @@ inline void pack_item(const Plan& plan, char* workspace, int64_t first_pair, int
   const PackedPair packed = packed_pair(plan, workspace, index);
   PackedTile& about = const_cast<PackedTile*>(packed.tiles)[tile];
   about.key_norm = pack_keys(plan, workspace, pair, begin, end, scratch,
-                             const_cast<float*>(packed.keys) + begin * plan.head_dim);
+                             const_cast<Packed*>(packed.keys) + begin * plan.head_dim);
   about.finite = pack_values(plan, pair, begin, end, scratch,
-                             const_cast<float*>(packed.values) + begin * plan.head_dim_v);
+                             const_cast<Packed*>(packed.values) + begin * plan.head_dim_v);
 }
 
 }  // namespace QKEXPORT_CPU_ISA

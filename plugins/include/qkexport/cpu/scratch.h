@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "qkexport/cpu/packed_format.h"
 #include "qkexport/cpu/plan.h"
 #include "qkexport/cpu/softmax_block.h"
 #include "qkexport/cpu/tile_sizes.h"
@@ -12,18 +13,22 @@ namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
 struct Scratch {
-  float* query;      // row blocks, packed [head_dim][rows] or in rows
-  float* rows;       // [kVecWidth][head_dim], one tensor row each
-  float* value_row;  // [head_dim_v]
-  float* transform;  // what norm_rotary.h asks for
-  float* scores;     // [kRowBlock][kTileKeys]
-  float* output;     // [kTileRows][head_dim_v]
-  float* keys;       // a tile of keys: packed, or rows
-  float* values;     // a tile of values: packed, or rows
-  float* token;      // all heads of one token
-  Row* row_state;    // [kTileRows]
-  uint8_t* hidden;   // [kRowBlock][kTileKeys]
+  float* query;       // row blocks, packed or in rows
+  float* rows;        // [kMaxRows][head_dim], one tensor row each
+  float* value_rows;  // [kValueRows][head_dim_v]
+  float* transform;   // what norm_rotary.h asks for
+  float* scores;      // [kBlockRows][kTileKeys]
+  Packed* weights;    // the same, or the scores themselves
+  float* output;      // [kTileRows][head_dim_v]
+  float* keys;        // a tile of keys: packed, or rows
+  float* values;      // a tile of values: packed, or rows
+  float* token;       // all heads of one token
+  Row* row_state;     // [kTileRows]
+  uint8_t* hidden;    // [kBlockRows][kTileKeys]
 };
+
+// Tensor rows that are packed together: a group of keys or a block of queries.
+constexpr int kMaxRows = kBlockRows > kVecWidth ? kBlockRows : kVecWidth;
 
 constexpr size_t kAlignment = 64;
 
@@ -53,17 +58,19 @@ inline Scratch cut_scratch(const Plan& plan, BlockCutter& cutter) {
   Scratch s;
   // A packed block may be overrun by the unused lanes of its last vector.
   s.query = cutter.take<float>(kTileRows * plan.head_dim + kVecWidth);
-  s.rows = cutter.take<float>(kVecWidth * plan.head_dim);
-  s.value_row = cutter.take<float>(plan.head_dim_v);
+  s.rows = cutter.take<float>(kMaxRows * plan.head_dim);
+  s.value_rows = cutter.take<float>(kValueRows * plan.head_dim_v);
   s.transform = cutter.take<float>(2 * plan.head_dim);
-  s.scores = cutter.take<float>(kRowBlock * kTileKeys);
+  s.scores = cutter.take<float>(kBlockRows * kTileKeys);
+  s.weights = kWeightsInPlace ? reinterpret_cast<Packed*>(s.scores)
+                              : cutter.take<Packed>(kBlockRows * kTileKeys);
   s.output = cutter.take<float>(kTileRows * plan.head_dim_v);
   const int64_t own_tile = plan.mode == Mode::kPacked ? 0 : kTileKeys;
   s.keys = cutter.take<float>(own_tile * plan.head_dim);
   s.values = cutter.take<float>(own_tile * plan.head_dim_v);
   s.token = cutter.take<float>(hidden_axis ? widest_token * p.head_dim : 0);
   s.row_state = cutter.take<Row>(kTileRows);
-  s.hidden = cutter.take<uint8_t>(kRowBlock * kTileKeys);
+  s.hidden = cutter.take<uint8_t>(kBlockRows * kTileKeys);
   return s;
 }
 

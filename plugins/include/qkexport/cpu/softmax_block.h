@@ -122,13 +122,16 @@ inline Vec weight(bool base2, Vec s, float m) {
   return base2 ? exp2(x) : exp(x);
 }
 
-// Scores become weights in place. Returns the sum.
-inline float exponentiate(bool base2, const TileColumns& tile, float m, float* s) {
+inline void store_weight(float* p, Vec x) { store(p, x); }
+
+// Scores become weights, which may take their place. Returns the sum.
+template <typename Weight>
+inline float exponentiate(bool base2, const TileColumns& tile, float m, const float* s, Weight* w) {
   Vec total = splat(0.0f);
   for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
     const Vec p = weight(base2, load(s + c), m);
     total = add(total, p);
-    store(s + c, p);
+    store_weight(w + c, p);
   }
   return sum(total);
 }
@@ -150,19 +153,21 @@ inline float exp_scalar(bool base2, float x) {
 
 // One step of the online softmax, given the largest score of the tile. Returns the factor for what
 // the row accumulated so far.
-inline float online_softmax(bool base2, const TileColumns& tile, float seen, float* s, Row& row) {
+template <typename Weight>
+inline float online_softmax(bool base2, const TileColumns& tile, float seen, const float* s,
+                            Row& row, Weight* w) {
   const float m = seen > row.m ? seen : row.m;
   // While a row has seen no key, m is -inf; any finite value serves instead.
   const float reference = m == -kInfinity ? 0.0f : m;
   float factor = 1.0f;
   if (row.m != m) factor = row.m == -kInfinity ? 0.0f : exp_scalar(base2, row.m - reference);
-  row.d = row.d * factor + exponentiate(base2, tile, reference, s);
+  row.d = row.d * factor + exponentiate(base2, tile, reference, s, w);
   row.m = m;
   return factor;
 }
 
-// Scores that a hidden key left at -inf become -0.0 in place of +0.0, so that a careful product
-// can tell "hidden" from "visible with a weight that underflowed". Call before the softmax.
+// So that a careful product can tell "hidden" from "visible with a weight that underflowed". Call
+// before the softmax.
 inline void remember_hidden(const TileColumns& tile, const float* s, uint8_t* hidden) {
   for (int64_t c = tile.begin; c < tile.end; ++c) hidden[c] = s[c] == -kInfinity;
 }

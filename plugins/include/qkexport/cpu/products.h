@@ -1,0 +1,91 @@
+// The products of a block with a tile of keys and values: packed, or read in place.
+#pragma once
+
+#include <cstdint>
+
+#include "qkexport/cpu/row_tile.h"
+
+namespace qkexport::cpu {
+inline namespace QKEXPORT_CPU_ISA {
+
+struct PackedProducts {
+  using Weight = Packed;
+  static constexpr int64_t kColumnStep = kKeyStep;
+
+  static Weight* weights(const Scratch& scratch) { return scratch.weights; }
+
+  static Packed* queries(const RowTile& t, const RowBlock& block) {
+    return reinterpret_cast<Packed*>(t.scratch.query) + block.first * t.plan->head_dim;
+  }
+
+  // Where the float rows of a block are made, and how they become the block.
+  static float* query_rows(const RowTile& t, const RowBlock&) { return t.scratch.rows; }
+  static void finish_queries(const RowTile& t, const RowBlock& block) {
+    pack_query_block(t.scratch.rows, t.plan->head_dim, block.rows, queries(t, block));
+  }
+
+  static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
+                    const TileColumns& columns) {
+    score_packed(queries(t, block), block.rows, static_cast<const Packed*>(tile.keys),
+                 t.plan->head_dim, t.plan->params->head_dim, columns.begin, columns.end,
+                 t.scratch.scores);
+  }
+
+  static void accumulate(const RowTile& t, const KeyTile& tile, const RowBlock& block,
+                         const TileColumns& columns, const float* factors, Carry carry) {
+    const int64_t o_row = t.plan->head_dim_v;
+    value_packed(weights(t.scratch), block.rows, static_cast<const Packed*>(tile.values),
+                 columns.begin, columns.end, t.plan->params->head_dim_v, factors, carry, o_row,
+                 t.scratch.output + block.first * o_row);
+  }
+
+  static float value_at(const KeyTile& tile, int64_t key, int64_t channel) {
+    return packed_value(static_cast<const Packed*>(tile.values), key, channel);
+  }
+};
+
+struct StreamedProducts {
+  using Weight = float;
+  static constexpr int64_t kColumnStep = 1;
+
+  static Weight* weights(const Scratch& scratch) { return scratch.scores; }
+
+  // The only block of its tile.
+  static float* query_rows(const RowTile& t, const RowBlock&) { return t.scratch.query; }
+  static void finish_queries(const RowTile&, const RowBlock&) {}
+
+  static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
+                    const TileColumns& columns) {
+    with_row_count(block.rows, [&](auto rows) {
+      with_element_type(tile.key_type, [&](auto* tag) {
+        const auto* keys = static_cast<decltype(tag)>(const_cast<void*>(tile.keys));
+        score_stream<rows.value>(t.scratch.query, t.plan->head_dim,
+                                 keys + (columns.begin - tile.first) * tile.key_stride,
+                                 tile.key_stride, t.plan->params->head_dim, columns.begin,
+                                 columns.end, t.scratch.scores);
+      });
+    });
+  }
+
+  static void accumulate(const RowTile& t, const KeyTile& tile, const RowBlock& block,
+                         const TileColumns& columns, const float* factors, Carry carry) {
+    with_row_count(block.rows, [&](auto rows) {
+      with_element_type(tile.value_type, [&](auto* tag) {
+        const auto* values = static_cast<decltype(tag)>(const_cast<void*>(tile.values));
+        value_stream<rows.value>(weights(t.scratch) + columns.begin,
+                                 values + (columns.begin - tile.first) * tile.value_stride,
+                                 tile.value_stride, columns.end - columns.begin,
+                                 t.plan->params->head_dim_v, factors, carry, t.plan->head_dim_v,
+                                 t.scratch.output);
+      });
+    });
+  }
+
+  static float value_at(const KeyTile& tile, int64_t key, int64_t channel) {
+    const int64_t row = key - tile.first;
+    return load_scalar(tile.values, tile.value_type, row * tile.value_stride + channel);
+  }
+};
+
+}  // namespace QKEXPORT_CPU_ISA
+}  // namespace qkexport::cpu
