@@ -47,6 +47,7 @@ class MutantResult:
         usage: Error over allowance at its worst.
         equivalent: It survived, and in float64 it computes what the model computes in every case,
             to the last digits: an epsilon that is never reached, say. There is nothing to notice.
+        crashed: It did not run. That is noticed, but not by comparing: it counts as a survivor.
     """
 
     mutant: Mutant
@@ -55,6 +56,7 @@ class MutantResult:
     by: str = ""
     usage: float = 0.0
     equivalent: bool = False
+    crashed: bool = False
 
     @property
     def applies(self) -> bool:
@@ -63,11 +65,11 @@ class MutantResult:
 
     @property
     def verdict(self) -> str:
-        """`killed`, `survived`, `equivalent` or `does not apply`."""
+        """`killed`, `survived`, `crashed`, `equivalent` or `does not apply`."""
         if not self.node:
             return "does not apply"
-        if self.equivalent:
-            return "equivalent"
+        if self.equivalent or self.crashed:
+            return "equivalent" if self.equivalent else "crashed"
         return "killed" if self.killed else "survived"
 
     def to_dict(self) -> dict[str, Any]:
@@ -200,7 +202,8 @@ def _try(
         _LOG.info("self-test: %s in %s", mutant.name, place)
         candidate = _candidate(f"{mutant.name} in {place}", changed)
         result = _judged(mutant, place, run.candidate(candidate, keep=True, stop=True))
-        if not (result.killed or mutant.rounding) and _same_exactly(run, graph, changed):
+        decided = result.killed or result.crashed or mutant.rounding
+        if not decided and _same_exactly(run, graph, changed):
             result = dataclasses.replace(result, equivalent=True)
         results.append(result)
         if not every_node:
@@ -247,6 +250,6 @@ def _judged(mutant: Mutant, place: str, result: CandidateResult) -> MutantResult
             by = f"{case.label}: {output.name} {output.status}"
             return MutantResult(mutant, place, True, by, output.usage)
         if case.error:
-            return MutantResult(mutant, place, True, f"{case.label}: {case.error}")
+            return MutantResult(mutant, place, by=f"{case.label}: {case.error}", crashed=True)
     worst = result.worst
     return MutantResult(mutant, place, usage=worst[1].usage if worst else 0.0, by=result.reason)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from qkexport.proof.self_test import SelfTestResult
 
-_STYLES: Final = {"killed": "", "survived": "bold red"}
+_STYLES: Final = {"killed": "", "survived": "bold red", "crashed": "bold red"}
 
 
 def print_self_test(result: SelfTestResult, console: Console) -> None:

@@ -127,6 +127,11 @@ def test_a_mask_that_shows_one_key_too_many_is_traced_to_that_key() -> None:
     assert "attn_mask holds other values than the reference's" in found.reasons
     place = found.reasons[-1]
     assert "query 5; key 3 accounts for 100% of the difference there" in place
+    assert found.place is not None
+    assert (found.place.query, found.place.key) == (5, 3)
+    assert found.to_dict()["place"] == {
+        "batch": found.place.batch, "head": found.place.head, "query": 5, "key": 3
+    }  # fmt: skip
 
 
 def test_an_error_in_front_of_an_attention_is_traced_to_its_operator() -> None:

@@ -16,6 +16,7 @@ from qkexport.compare import Comparison, OutputComparison, Status
 from qkexport.errors import UnsupportedModelError, UsageError
 from qkexport.load import TorchSource
 from qkexport.proof import candidate
+from qkexport.proof.mutants import MUTANTS, Mutant, Site
 from qkexport.proof.self_test import SelfTestResult, self_test
 
 ARCHITECTURES = ("qwen3", "timm vit", "henry 2020", "llama 3.2 vision", "enable_gqa")
@@ -83,6 +84,19 @@ def test_one_mutant_can_be_asked_for() -> None:
     assert result
     with pytest.raises(UsageError, match="Mutant must be a known one, got 'typo'"):
         self_test(exported.path, names=["typo"])
+
+
+def test_a_mutant_that_does_not_run_is_not_called_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(site: Site) -> bool:
+        site.set_input("query", site.before("NoSuchOperator", [site.input("query")]))
+        return True
+
+    monkeypatch.setitem(MUTANTS, "broken", Mutant("broken", "It does not run", broken))
+    result = self_test(exported_attention().path, names=["broken", "swap-heads"])
+    assert [entry.verdict for entry in result.mutants] == ["crashed", "killed"]
+    assert "NoSuchOperator" in result.mutants[0].by
+    assert result.kill_rate == 0.5
+    assert not result
 
 
 def test_every_attention_can_be_tried() -> None:

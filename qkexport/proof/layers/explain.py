@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import onnx_ir as ir
 import torch
 
-from qkexport.compare import OutputComparison
 from qkexport.compare.results import WorstElement
 from qkexport.export.node import spell_by_position
 from qkexport.interpret import Interpreter
 from qkexport.proof.layers.points import AttentionPoint
+from qkexport.proof.layers.results import Place
 from qkexport.proof.mutants import MUTANTS, Mutant, Site
 from qkexport.reference import reference_attention
 from qkexport.run.onnx_types import ONNX_DTYPES
@@ -37,20 +37,15 @@ class Captured:
     output: torch.Tensor
 
 
-def explain(reference: Captured, candidate: Captured, judged: OutputComparison) -> list[str]:
+def explain(reference: Captured, candidate: Captured) -> list[str]:
     """Sentences about one attention, the most telling first.
 
     Args:
         reference: The attention in float64.
         candidate: The same attention as the candidate computed it.
-        judged: The comparison of their outputs.
     """
     reasons = _declared_differences(reference, candidate)
-    if not reasons:
-        reasons = _as_if(candidate, reference.output)
-    if judged.worst is not None:
-        reasons += _place(reference, candidate, judged.worst)
-    return reasons
+    return reasons or _as_if(candidate, reference.output)
 
 
 def _declared_differences(reference: Captured, candidate: Captured) -> list[str]:
@@ -138,19 +133,24 @@ def _single_node(captured: Captured) -> tuple[ir.Model, ir.Node]:
     return ir.Model(graph, ir_version=10), node
 
 
-def _place(reference: Captured, candidate: Captured, worst: WorstElement) -> list[str]:
-    """Batch entry, head, query and the key that accounts for most of the difference there."""
+def find_place(reference: Captured, candidate: Captured, worst: WorstElement) -> Place:
+    """Batch entry, head, query and the key that accounts for most of the difference there.
+
+    Args:
+        reference: The attention in float64.
+        candidate: The same attention as the candidate computed it.
+        worst: Of the comparison of their outputs.
+    """
     spec = reference.point.signature.spec
     if reference.point.signature.rank == 4:
         batch, head, query = worst.index[0], worst.index[1], worst.index[2]
     else:
         width = reference.output.shape[-1] // spec.num_heads
         batch, query, head = worst.index[0], worst.index[1], worst.index[2] // width
-    text = f"worst at batch entry {batch}, head {head}, query {query}"
     key, share = _guilty_key(reference, candidate, batch, head, query)
-    if share >= _EXPLAINED:
-        text += f"; key {key} accounts for {share:.0%} of the difference there"
-    return [text]
+    if share < _EXPLAINED:
+        return Place(batch, head, query)
+    return Place(batch, head, query, key, share)
 
 
 def _guilty_key(

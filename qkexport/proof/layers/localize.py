@@ -16,9 +16,9 @@ from qkexport.errors import QkexportError
 from qkexport.oracle.graph import noise_tap
 from qkexport.oracle.noise import RoundingNoise
 from qkexport.proof.fused_graph import fused_graph
-from qkexport.proof.layers.explain import Captured, explain
+from qkexport.proof.layers.explain import Captured, explain, find_place
 from qkexport.proof.layers.points import AttentionPoint, attention_points
-from qkexport.proof.layers.results import LayerResult, LayerVerdict, Localization
+from qkexport.proof.layers.results import LayerResult, LayerVerdict, Localization, Place
 from qkexport.proof.layers.taps import candidate_values, interpreted_values, weight_or_input
 from qkexport.proof.layers.upstream import first_deviation
 
@@ -150,12 +150,12 @@ def _localize(
         _layer(index, reference, candidate, judged) for index in range(len(reference.points))
     )
     first = next((layer for layer in layers if not layer), None)
-    reasons = _reasons(first, reference, candidate, exact, found)
+    reasons, place = _reasons(first, reference, candidate, exact, found)
     if first is None or first.verdict is LayerVerdict.INHERITED:
         reasons += first_deviation(
             reference.model, reference.inputs, candidate.inputs, path, backend, tolerance
         )
-    return Localization(case, layers, tuple(reasons))
+    return Localization(case, layers, tuple(reasons), place=place)
 
 
 def _noisy(side: Side, narrow: torch.dtype | None) -> Iterator[dict[str, torch.Tensor]]:
@@ -185,15 +185,17 @@ def _layer(
 
 def _reasons(
     first: LayerResult | None, reference: Side, candidate: Side, exact: Tensors, found: Tensors
-) -> list[str]:
+) -> tuple[list[str], Place | None]:
     if first is None:
-        return ["every attention is within its budget: the error arises after the last one"]
-    place = first.node + (f" ({first.module})" if first.module else "")
+        text = "every attention is within its budget: the error arises after the last one"
+        return [text], None
+    node = first.node + (f" ({first.module})" if first.module else "")
     if first.verdict is LayerVerdict.INHERITED:
         wrong = [name for name, x in zip(_COMPARED, first.inputs, strict=True) if not x]
-        return [f"the error arises before {place}: beyond its budget is {', '.join(wrong)}"]
-    sides = [
-        side.through(first.index, values)
-        for side, values in ((reference, exact), (candidate, found))
-    ]
-    return [f"the error arises in {place}", *explain(sides[0], sides[1], first.output)]
+        return [f"the error arises before {node}: beyond its budget is {', '.join(wrong)}"], None
+    theirs, ours = reference.through(first.index, exact), candidate.through(first.index, found)
+    reasons = [f"the error arises in {node}", *explain(theirs, ours)]
+    if first.output.worst is None:
+        return reasons, None
+    place = find_place(theirs, ours, first.output.worst)
+    return [*reasons, str(place)], place

@@ -18,6 +18,35 @@ class LayerVerdict(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class Place:
+    """Where in an attention the difference is largest.
+
+    Attributes:
+        batch: Batch entry.
+        head: Query head.
+        query: Position of the query.
+        key: Position of the key that accounts for most of the difference; None where none does.
+        share: Of the difference, that the key accounts for.
+    """
+
+    batch: int
+    head: int
+    query: int
+    key: int | None = None
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        text = f"worst at batch entry {self.batch}, head {self.head}, query {self.query}"
+        if self.key is None:
+            return text
+        return f"{text}; key {self.key} accounts for {self.share:.0%} of the difference there"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON documents."""
+        return {"batch": self.batch, "head": self.head, "query": self.query, "key": self.key}
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerResult:
     """One attention of the candidate against the same attention of the reference.
 
@@ -66,12 +95,14 @@ class Localization:
         layers: In the order of the graph.
         reasons: Sentences that say where and why, the most telling first.
         problem: Why nothing could be localized; empty when it could.
+        place: Where in the attention that errs first; None where the error arises elsewhere.
     """
 
     case: str
     layers: tuple[LayerResult, ...] = ()
     reasons: tuple[str, ...] = ()
     problem: str = ""
+    place: Place | None = None
 
     @property
     def first(self) -> LayerResult | None:
@@ -85,4 +116,5 @@ class Localization:
             "layers": [layer.to_dict() for layer in self.layers],
             "reasons": list(self.reasons),
             "problem": self.problem,
+            "place": None if self.place is None else self.place.to_dict(),
         }
