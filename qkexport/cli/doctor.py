@@ -24,14 +24,17 @@ def command(names: tuple[str, ...]) -> Outcome:
     r"""Say what works here, what is missing for what, and the command that fixes it.
 
     Every capability is tried on an attention whose answer is known, in a process of its own.
+    Exit code 1: models cannot be converted here, or something that is installed is broken.
 
     \b
+    Examples:
     qkexport doctor
     qkexport doctor convert ort --json
     """
     from qkexport.diagnosis.doctor import doctor
 
-    report = doctor(names, progress=lambda name: _LOG.info("trying %s", name))
+    _LOG.info("trying %s", ", ".join(names) or "every capability")
+    report = doctor(names, progress=lambda name: _LOG.info("tried %s, still trying others", name))
     return Outcome(bool(report), report.to_dict(), lambda console: print_report(report, console))
 
 

@@ -1,35 +1,29 @@
-"""Runs one probe and prints its answer as a line of JSON: the doctor's subprocess."""
+"""The doctor's subprocess: tries the named capabilities and prints answers, a line of JSON each."""
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
+import os
 import sys
 import warnings
+from collections.abc import Sequence
 
-from qkexport.diagnosis.capability import State
-from qkexport.diagnosis.probes import PROBES
-from qkexport.errors import BackendUnavailableError
+from qkexport.diagnosis.capability import CAPABILITIES
+from qkexport.diagnosis.trial import try_probes
 
 
-def main(name: str) -> None:
-    """Prints what the probe of a capability found."""
+def main(names: Sequence[str]) -> None:
+    """Prints what the probes of capabilities found, as it is found."""
     warnings.simplefilter("ignore")
-    with contextlib.redirect_stdout(sys.stderr):
-        answer = _answer(name)
-    print(json.dumps(answer))  # noqa: T201  the answer itself
-
-
-def _answer(name: str) -> dict[str, str]:
-    try:
-        detail = PROBES[name]()
-    except BackendUnavailableError as error:
-        return {"state": str(State.MISSING), "detail": error.message, "fix": error.hint or ""}
-    except Exception as error:
-        text = (str(error).splitlines() or [""])[0]
-        return {"state": str(State.BROKEN), "detail": f"{type(error).__name__}: {text}", "fix": ""}
-    return {"state": str(State.AVAILABLE), "detail": detail, "fix": ""}
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    chosen = [capability for capability in CAPABILITIES if capability.name in names]
+    with answers:
+        for answer in try_probes(chosen):
+            answers.write(f"{json.dumps(dataclasses.asdict(answer))}\n")
+            answers.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

@@ -13,8 +13,11 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from qkexport.diagnosis.capability import (
     CAPABILITIES,
@@ -25,49 +28,76 @@ from qkexport.diagnosis.capability import (
     install_command,
 )
 from qkexport.errors import UsageError
+from qkexport.names import suggest
 
 __all__ = ["DoctorReport", "doctor"]
+
+# Of a first import of torch from a slow disk; every probe has a limit of its own on top of it.
+_START_SECONDS: Final = 120.0
 
 
 def doctor(
     names: Sequence[str] = (), *, progress: Callable[[str], None] | None = None
 ) -> DoctorReport:
-    """Tries capabilities.
+    """Tries capabilities, side by side.
 
     Args:
         names: Which; empty: all.
-        progress: Called with the name of each capability before it is tried.
+        progress: Called with the name of each capability that was tried.
 
     Returns:
         A verdict for each; true when models can be converted and nothing installed is broken.
 
     Raises:
         UsageError: A name is unknown.
+
+    Example:
+        >>> report = qkexport.doctor(["pytorch"])
+        >>> [(item.capability.name, str(item.state)) for item in report.diagnoses]
+        [('pytorch', 'available')]
     """
     known = {capability.name: capability for capability in CAPABILITIES}
     for name in names:
         if name not in known:
             message = f"Capability must be a known one, got {name!r}."
-            raise UsageError(message, note=f"accepted: {', '.join(known)}.")
-    diagnoses = []
-    for name in names or known:
+            note = f"accepted: {', '.join(known)}."
+            raise UsageError(message, note=note, hint=suggest(name, known))
+    diagnoses = diagnose([known[name] for name in names or known], progress)
+    return DoctorReport(diagnoses, platform.python_version(), platform.platform())
+
+
+def diagnose(
+    capabilities: Sequence[Capability], progress: Callable[[str], None] | None = None
+) -> tuple[Diagnosis, ...]:
+    """Tries capabilities and returns a verdict for each, in their order."""
+    absent = {
+        capability.name: [name for name in capability.modules if not _importable(name)]
+        for capability in capabilities
+    }
+    tried = [capability for capability in capabilities if not absent[capability.name]]
+    answers = {}
+    for answer in _answers(tried):
+        answers[answer["name"]] = answer
         if progress is not None:
-            progress(name)
-        diagnoses.append(diagnose(known[name]))
-    return DoctorReport(tuple(diagnoses), platform.python_version(), platform.platform())
+            progress(answer["name"])
+    return tuple(
+        _missing(capability, absent[capability.name])
+        if absent[capability.name]
+        else _diagnosis(capability, answers[capability.name])
+        for capability in capabilities
+    )
 
 
-def diagnose(capability: Capability) -> Diagnosis:
-    """Tries one capability."""
+def _missing(capability: Capability, modules: Sequence[str]) -> Diagnosis:
+    detail = f"not installed: {', '.join(modules)}"
     versions = _versions(capability.packages)
-    absent = [name for name in capability.modules if not _importable(name)]
-    if absent:
-        detail = f"not installed: {', '.join(absent)}"
-        return Diagnosis(capability, State.MISSING, detail, versions, install_command(absent))
-    state, detail, fix = _probe(capability)
-    if state is State.AVAILABLE:
-        return Diagnosis(capability, state, detail, versions)
-    return Diagnosis(capability, state, detail, versions, fix or capability.fix)
+    return Diagnosis(capability, State.MISSING, detail, versions, install_command(modules))
+
+
+def _diagnosis(capability: Capability, answer: dict[str, Any]) -> Diagnosis:
+    state = State(answer["state"])
+    fix = "" if state is State.AVAILABLE else str(answer.get("fix") or capability.fix)
+    return Diagnosis(capability, state, str(answer["detail"]), _versions(capability.packages), fix)
 
 
 def _importable(module: str) -> bool:
@@ -87,33 +117,55 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _probe(capability: Capability) -> tuple[State, str, str]:
-    command = [sys.executable, "-m", "qkexport.diagnosis", capability.name]
+def _answers(capabilities: Sequence[Capability]) -> Iterator[dict[str, Any]]:
+    """The answers of a process that tries the probes, then what is known where it gave none."""
+    if not capabilities:
+        return
+    unanswered = [capability.name for capability in capabilities]
+    limit = _START_SECONDS + sum(capability.timeout for capability in capabilities)
+    with tempfile.TemporaryFile() as log, _start(unanswered, log) as process:
+        alarm = threading.Timer(limit, process.kill)
+        alarm.start()
+        try:
+            for line in process.stdout or ():
+                answer = _parse(line)
+                if answer.get("name") in unanswered:
+                    unanswered.remove(answer["name"])
+                    yield answer
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            alarm.cancel()
+        code = process.wait()
+        log.seek(0)
+        reason = _death(code, log.read().decode(errors="replace"))
+    for name in unanswered:
+        yield {"name": name, "state": str(State.BROKEN), "detail": reason}
+
+
+def _start(names: Sequence[str], log: Any) -> subprocess.Popen[str]:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=capability.timeout,
-            check=False,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except subprocess.TimeoutExpired:
-        return State.BROKEN, f"no answer within {capability.timeout:.0f} s", ""
-    if done.returncode:
-        return State.BROKEN, _death(done), ""
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-        return State(answer["state"]), str(answer["detail"]), str(answer["fix"])
-    except (IndexError, KeyError, ValueError):
-        return State.BROKEN, f"the probe answered {done.stdout[-200:]!r}", ""
+    return subprocess.Popen(
+        [sys.executable, "-m", "qkexport.diagnosis", *names],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
-def _death(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _death(code: int, log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
     reason = lines[-1] if lines else "it said nothing"
-    if done.returncode < 0:
-        return f"the process was killed by signal {-done.returncode}: {reason}"
-    return f"the process failed: {reason}"
+    how = f"was killed by signal {-code}" if code < 0 else "ended without an answer"
+    return f"the process of the probes {how}: {reason}"
