@@ -144,7 +144,8 @@ def test_an_error_in_front_of_an_attention_is_traced_to_its_operator() -> None:
     site.set_input("value", wrong)
     found = _localize(model)
     assert found.layers[1].verdict is LayerVerdict.INHERITED
-    assert "beyond its budget is value" in found.reasons[0]
+    assert "(layers.0) and" in found.reasons[0]
+    assert "(layers.1): beyond its budget is value" in found.reasons[0]
     assert any("the first value that differs is" in reason for reason in found.reasons)
 
 
@@ -156,7 +157,7 @@ def test_an_error_behind_the_last_attention_is_traced_to_its_operator() -> None:
     found = _localize(model)
     assert all(found.layers)
     assert found.reasons[0].startswith("every attention is within its budget")
-    assert "the first value that differs is linear_12" in found.reasons[1]
+    assert "the first value that differs is linear_12 of" in found.reasons[1]
 
 
 def test_a_backend_that_computes_an_attention_wrongly_is_told_by_what_it_does(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,7 @@ def _localize(
         _layer(index, reference, candidate, judged) for index in range(len(reference.points))
     )
     first = next((layer for layer in layers if not layer), None)
-    reasons, place = _reasons(first, reference, candidate, exact, found)
+    reasons, place = _reasons(layers, reference, candidate, exact, found)
     if first is None or first.verdict is LayerVerdict.INHERITED:
         reasons += first_deviation(
             reference.model, reference.inputs, candidate.inputs, path, backend, tolerance
@@ -184,18 +184,29 @@ def _layer(
 
 
 def _reasons(
-    first: LayerResult | None, reference: Side, candidate: Side, exact: Tensors, found: Tensors
+    layers: Sequence[LayerResult],
+    reference: Side,
+    candidate: Side,
+    exact: Tensors,
+    found: Tensors,
 ) -> tuple[list[str], Place | None]:
+    first = next((layer for layer in layers if not layer), None)
     if first is None:
         text = "every attention is within its budget: the error arises after the last one"
         return [text], None
-    node = first.node + (f" ({first.module})" if first.module else "")
     if first.verdict is LayerVerdict.INHERITED:
         wrong = [name for name, x in zip(_COMPARED, first.inputs, strict=True) if not x]
-        return [f"the error arises before {node}: beyond its budget is {', '.join(wrong)}"], None
+        where = f"before {_name(first)}"
+        if first.index:
+            where = f"between {_name(layers[first.index - 1])} and {_name(first)}"
+        return [f"the error arises {where}: beyond its budget is {', '.join(wrong)}"], None
     theirs, ours = reference.through(first.index, exact), candidate.through(first.index, found)
-    reasons = [f"the error arises in {node}", *explain(theirs, ours)]
+    reasons = [f"the error arises in {_name(first)}", *explain(theirs, ours)]
     if first.output.worst is None:
         return reasons, None
     place = find_place(theirs, ours, first.output.worst)
     return [*reasons, str(place)], place
+
+
+def _name(layer: LayerResult) -> str:
+    return layer.node + (f" ({layer.module})" if layer.module else "")

@@ -74,9 +74,20 @@ def _scope(value: ir.Value | None) -> list[str]:
         node = value.producer() if value is not None else None
         if node is None:
             return []
-        text = node.metadata_props.get(_SCOPES)
-        if text:
-            names: list[str] = ast.literal_eval(text)
-            return names[:-1]
+        names = _scopes(node)
+        if names:
+            return names
         value = node.inputs[0] if node.inputs else None
     return []
+
+
+def module_of(node: ir.Node) -> str:
+    """Path of the PyTorch module that a node comes from; empty where the graph does not say."""
+    return next((name for name in reversed(_scopes(node)) if name), "")
+
+
+def _scopes(node: ir.Node) -> list[str]:
+    """Modules around a node, from the outside in."""
+    text = node.metadata_props.get(_SCOPES)
+    names: list[str] = ast.literal_eval(text) if text else []
+    return names[:-1]

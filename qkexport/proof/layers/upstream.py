@@ -12,6 +12,7 @@ from qkexport.compare import NoiseEffects, Rules, Tolerance, compare_outputs
 from qkexport.compare.tolerance import NOISE_DRAWS
 from qkexport.oracle.graph import noise_tap
 from qkexport.oracle.noise import RoundingNoise
+from qkexport.proof.layers.points import module_of
 from qkexport.proof.layers.taps import candidate_values, interpreted_values
 
 Tensors = Mapping[str, torch.Tensor]
@@ -67,7 +68,9 @@ def first_deviation(
         )
         if not comparison:
             usage = comparison.outputs[0].usage
-            return [f"the first value that differs is {name} of {node.op_type} ({usage:.3g} x)"]
+            module = module_of(node)
+            place = f"{node.op_type} in {module}" if module else node.op_type
+            return [f"the first value that differs is {name} of {place} ({usage:.3g} x)"]
     return []
 
 
