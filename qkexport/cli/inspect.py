@@ -9,6 +9,7 @@ import click
 
 from qkexport.cli.command import Command
 from qkexport.cli.outcome import Outcome
+from qkexport.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,16 +19,31 @@ if TYPE_CHECKING:
 
 @click.command("inspect", cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
-def command(file: Path) -> Outcome:
-    """List what FILE holds.
+@click.option(
+    "--graph",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also draw the attentions, before and after, as .svg or .html.",
+)
+def command(file: Path, graph: Path | None) -> Outcome:
+    r"""List what FILE holds.
 
     Of an .onnx file: inputs, outputs, and every attention, fused or why not. Of an engine: its
     manifest, and whether the engine is as it was built.
+
+    \b
+    Examples:
+    qkexport inspect model.onnx
+    qkexport inspect model.onnx --graph attention.svg
+    qkexport inspect model.engine --json
     """
     from qkexport.engine.inspection import inspect_engine, is_engine
     from qkexport.inspection import inspect
 
     if is_engine(file):
+        if graph is not None:
+            message = f"Only .onnx files have a graph to draw, got {file}."
+            raise UsageError(message)
         from qkexport.cli.build_tables import render_engine
 
         engine = inspect_engine(file)
@@ -35,8 +51,26 @@ def command(file: Path) -> Outcome:
             bool(engine), engine.to_dict(), lambda console: render_engine(console, engine)
         )
 
+    if graph is None:
+        result = inspect(file)
+        return Outcome(bool(result), result.to_dict(), lambda console: render(result, console))
+    return _drawn(file, graph)
+
+
+def _drawn(file: Path, graph: Path) -> Outcome:
+    from qkexport.drawing import draw_file
+    from qkexport.inspection import inspect
+
+    drawings = draw_file(file, graph)
     result = inspect(file)
-    return Outcome(bool(result), result.to_dict(), lambda console: render(result, console))
+    kinds = {drawing.name: drawing.copies for drawing in drawings}
+
+    def render_drawn(console: Console) -> None:
+        render(result, console)
+        console.print(f"DRAWN {graph}: {', '.join(f'{name} x{n}' for name, n in kinds.items())}")
+
+    document = {**result.to_dict(), "graph": {"path": str(graph), "attentions": kinds}}
+    return Outcome(bool(result), document, render_drawn)
 
 
 def render(result: InspectResult, console: Console) -> None:
