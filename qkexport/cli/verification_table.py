@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from qkexport.compare.results import OutputComparison
     from qkexport.proof.results import CaseResult
     from qkexport.verification import Verification
+
+_SHOWN: Final = 5  # a model with a cache has two tensors a layer
 
 
 def print_verification(verification: Verification, console: Console) -> None:
@@ -21,7 +24,8 @@ def print_verification(verification: Verification, console: Console) -> None:
     for case in verification.result.cases:
         if case.error:
             table.add_row(_inputs(case), "", "failed", "", "", case.error, style="red")
-        for output in case.outputs:
+        shown = _shown(case)
+        for output in shown:
             table.add_row(
                 _inputs(case),
                 output.name,
@@ -31,6 +35,8 @@ def print_verification(verification: Verification, console: Console) -> None:
                 output.detail or _vacuous(case, output.name),
                 style=None if output else "red",
             )
+        if rest := len(case.outputs) - len(shown):
+            table.add_row(_inputs(case), f"{rest} more", "matched", "", "", "")
     console.print(table)
     for line in verification.all_notes:
         console.print(f"note: {line}")
@@ -41,9 +47,16 @@ def print_verification(verification: Verification, console: Console) -> None:
     )
 
 
+def _shown(case: CaseResult) -> list[OutputComparison]:
+    """The first outputs, and all that did not match."""
+    return [output for i, output in enumerate(case.outputs) if i < _SHOWN or not output]
+
+
 def _inputs(case: CaseResult) -> str:
-    shapes = " ".join(f"{name}[{_dims(shape)}]" for name, shape in case.shapes.items())
-    return f"{case.label} {shapes}"
+    names = list(case.shapes)
+    shapes = " ".join(f"{name}[{_dims(case.shapes[name])}]" for name in names[:_SHOWN])
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{case.label} {shapes}{rest}"
 
 
 def _dims(shape: tuple[int, ...]) -> str:
