@@ -46,8 +46,12 @@ class Block:
     ) -> Block:
         """Reduces rows `[num_rows, columns]` of one output."""
         parts = [candidate, oracle] if baseline is None else [candidate, oracle, baseline]
-        if all(map(_all_finite, parts)) and _fits(oracle, candidate.dtype):
-            return cls._of_finite(candidate.double(), oracle, baseline, tolerance)
+        if all(map(_all_finite, parts)):
+            magnitude = _magnitude(oracle)
+            # false where rounding the oracle to the type could overflow
+            if float(magnitude.max()) <= torch.finfo(candidate.dtype).max:
+                got = candidate.double()
+                return cls._of_finite(got, oracle, baseline, tolerance, magnitude)
         return cls._of_any(candidate, oracle, baseline, tolerance)
 
     @classmethod
@@ -57,6 +61,7 @@ class Block:
         exact: torch.Tensor,
         baseline: torch.Tensor | None,
         tolerance: Tolerance,
+        magnitude: torch.Tensor,
     ) -> Block:
         difference = (got - exact).abs_()
         error = difference.amax(dim=1)
@@ -68,7 +73,7 @@ class Block:
         return cls(
             error=error,
             baseline_error=reference,
-            magnitude=_magnitude(exact),
+            magnitude=magnitude,
             excess=_excess(difference, exact, tolerance),
             misplaced=torch.zeros(len(error), dtype=torch.int64),
             kinds=kinds,
@@ -121,13 +126,6 @@ def row_errors(x: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor:
 def _all_finite(x: torch.Tensor) -> bool:
     """One pass: a sum is finite only if every term is; a sum that overflows takes the long way."""
     return bool(torch.isfinite(x.sum(dtype=torch.float64)))
-
-
-def _fits(oracle: torch.Tensor, dtype: torch.dtype) -> bool:
-    """False where rounding the oracle to the type could overflow."""
-    limit = torch.finfo(dtype).max
-    low, high = oracle.aminmax()
-    return -limit <= float(low) and float(high) <= limit
 
 
 def _magnitude(exact: torch.Tensor) -> torch.Tensor:

@@ -100,7 +100,10 @@ def _judge_values(
         heat=cells,
         heat_positions=positions,
     )
-    return _with_argmax(result, candidate, oracle, allowed) if expected.logits else result
+    if not expected.logits:
+        return result
+    error = torch.where(found.misplaced > 0, torch.inf, found.error)
+    return _with_argmax(result, candidate, oracle, error, allowed)
 
 
 def _usage(found: Scan, allowed: torch.Tensor) -> torch.Tensor:
@@ -180,9 +183,10 @@ def _with_argmax(
     result: OutputComparison,
     candidate: torch.Tensor,
     oracle: torch.Tensor,
+    error: torch.Tensor,
     allowed: torch.Tensor,
 ) -> OutputComparison:
-    agreement = argmax_agreement(candidate, oracle, allowed)
+    agreement = argmax_agreement(candidate, oracle, error, allowed)
     result = dataclasses.replace(result, argmax=agreement)
     if result.status is Status.MATCHED and agreement.near_ties:
         detail = f"argmax of {agreement.near_ties} of {agreement.rows} rows is a near tie"

@@ -14,6 +14,7 @@ _INTEGER_TYPES: Final = {
 }
 # 0, 1, 2, 3-4, 5-8, ... , 2**13 and more: a decade is about three bins.
 HISTOGRAM_BINS: Final = 16
+_BIN_ENDS: Final = (0, *(2**power for power in range(HISTOGRAM_BINS - 2)))
 HISTOGRAM_LABELS: Final = (
     "0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1k", "2k", "4k", "8k", ">8k",
 )  # fmt: skip
@@ -41,8 +42,7 @@ def ulp_histogram(candidate: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor
     """`[HISTOGRAM_BINS]` counts of the distance to the correctly rounded oracle, finite pairs."""
     rounded = oracle.to(candidate.dtype)
     both = torch.isfinite(candidate) & torch.isfinite(rounded)
-    distance = ulp_distance(candidate[both], rounded[both])
-    bins = torch.where(
-        distance > 1, torch.log2(distance.clamp_min(1).double()).ceil().long() + 1, distance
-    )
-    return torch.bincount(bins.clamp_max(HISTOGRAM_BINS - 1), minlength=HISTOGRAM_BINS)
+    if not both.all():
+        candidate, rounded = candidate[both], rounded[both]
+    bins = torch.bucketize(ulp_distance(candidate, rounded).flatten(), torch.tensor(_BIN_ENDS))
+    return torch.bincount(bins, minlength=HISTOGRAM_BINS)
