@@ -25,6 +25,8 @@ Range = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class FakeCudart:
     """`cuda.bindings.runtime` over ctypes; records what was called."""
 
+    total = 1 << 30
+
     def __init__(self) -> None:
         self.memory: dict[int, Any] = {}
         self.calls: list[str] = []
@@ -59,6 +61,10 @@ class FakeCudart:
     def cudaFree(self, address: int) -> tuple[Any, ...]:
         del self.memory[address]
         return self._answer("cudaFree")
+
+    def cudaMemGetInfo(self) -> tuple[Any, ...]:
+        taken = sum(len(block) for block in self.memory.values())
+        return self._answer("cudaMemGetInfo", self.total - taken, self.total)
 
     def cudaMemcpyAsync(
         self, target: int, source: int, count: int, kind: cudaMemcpyKind, stream: Any

@@ -14,6 +14,7 @@ from qkexport.benchmark.results import BenchResult, ContenderResult, Measurement
 from qkexport.engine.inspection import is_engine
 from qkexport.errors import BackendUnavailableError, QkexportError, UsageError
 from qkexport.factory import is_factory_name
+from qkexport.input_options import InputSpec
 
 __all__ = ["BenchResult", "bench"]
 
@@ -62,6 +63,10 @@ def bench(
         BackendUnavailableError: No backend of any file is here.
     """
     _check_options(runs, warm_up, threads, backends, require)
+    for text in input_specs:
+        InputSpec.parse(text)
+    if inputs is not None and not Path(inputs).is_file():
+        raise UsageError(f"--inputs file must exist, got {inputs}.")
     names = [str(source) for source in sources]
     pairs = _contenders(names, tuple(dict.fromkeys((*backends, *require))))
     with tempfile.TemporaryDirectory(prefix="qkexport-bench-") as folder:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 import resource
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
+
+import onnx_ir as ir
+import torch
+from torch import nn
 
 from qkexport.benchmark.inputs import feeds
 from qkexport.benchmark.results import Latency, Measurement
@@ -48,7 +53,7 @@ def measure(
     Raises:
         QkexportError: The model does not open or run on this backend.
     """
-    _import_backend(backend)
+    _warm_backend(backend)
     on_gpu = backend in ENGINE_BACKENDS
     free = free_device_memory() if on_gpu and find_gpu() is not None else None
     before = _resident_bytes()
@@ -60,11 +65,12 @@ def measure(
         runner.run(own)
         first = time.perf_counter() - began
         seconds = _time(runner, own, runs, warm_up)
+        held = _resident_bytes() - before
         taken = free - free_device_memory() if free is not None else None
         notes = (*runner.notes, _WITH_COPIES) if on_gpu else runner.notes
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
-    memory = max(0, peak - before)
-    return Measurement(loaded - start, first, Latency.of(seconds), memory, taken, notes)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE - before
+    memory = (max(0, held), max(0, peak))
+    return Measurement(loaded - start, first, Latency.of(seconds), *memory, taken, notes)
 
 
 def _open(source: str, backend: str, drawn: Tensors, allow_pickle: bool) -> Runner:
@@ -91,18 +97,32 @@ def _time(runner: Runner, inputs: Tensors, runs: int, warm_up: int) -> list[floa
     return seconds
 
 
-def _import_backend(backend: str) -> None:
-    """Imports what the backend needs, so that its own size is not counted as the model's.
+def _warm_backend(backend: str) -> None:
+    """Lets a backend run next to nothing, so that its own size is not counted as the model's.
 
     Raises:
         BackendUnavailableError: The backend is not installed.
     """
     if backend in ENGINE_BACKENDS:
         load_bindings(Flavour(backend))
-    elif backend != TORCH:
-        from qkexport.run.ort_runner import session_options
-
-        session_options(backend)
+        return
+    x = torch.zeros(1)
+    if backend == TORCH:
+        with open_runner(
+            load_program(TorchSource("nothing", nn.Identity(), (x,))), TORCH
+        ) as runner:
+            runner.run({info.name: x for info in runner.inputs})
+        return
+    with tempfile.TemporaryDirectory(prefix="qkexport-bench-") as folder:
+        path = Path(folder) / "nothing.onnx"
+        value = ir.Value(name="x", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.FLOAT))
+        node = ir.node("Abs", [value])
+        graph = ir.Graph(
+            [value], node.outputs, nodes=[node], opset_imports={"": 20}, name="nothing"
+        )
+        ir.save(ir.Model(graph, ir_version=10), path)
+        with open_runner(path, backend) as runner:
+            runner.run({"x": x})
 
 
 def _resident_bytes() -> int:

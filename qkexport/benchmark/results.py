@@ -63,7 +63,8 @@ class Measurement:
         load_seconds: Opening the model, libraries already imported.
         first_seconds: The first run, which allocates and warms up.
         latency: The runs after the warm-up.
-        memory_bytes: By how much the process grew from before the model was opened to its peak.
+        memory_bytes: What the process holds after the runs beyond what it held before the model.
+        peak_bytes: The most that it held meanwhile, reading the file included.
         device_bytes: Memory of the GPU that was taken; None where there is none.
         notes: What a reader should know, for example emulation of a type.
     """
@@ -72,6 +73,7 @@ class Measurement:
     first_seconds: float
     latency: Latency
     memory_bytes: int
+    peak_bytes: int
     device_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -82,6 +84,7 @@ class Measurement:
             "first_seconds": self.first_seconds,
             "latency": self.latency.to_dict(),
             "memory_bytes": self.memory_bytes,
+            "peak_bytes": self.peak_bytes,
             "device_bytes": self.device_bytes,
             "notes": list(self.notes),
         }

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _MILLISECONDS: Final = 1e3
 _MEGABYTE: Final = 1e6
+_HEADINGS: Final = (
+    "p50 ms", "p90 ms", "p99 ms", "speed", "first ms", "load ms", "memory MB", "peak MB", "GPU MB",
+)  # fmt: skip
 
 
 @click.command("bench", cls=Command)
@@ -101,8 +104,7 @@ def render(result: BenchResult, console: Console) -> None:
 
     shapes = ", ".join(f"{name} {list(shape)}" for name, shape in result.shapes.items())
     console.print(f"inputs {shapes}; {result.threads} threads")
-    headings = ("p50 ms", "p90 ms", "p99 ms", "speed", "first ms", "load ms", "memory MB", "GPU MB")
-    table = Table("file", "backend", "", *headings, box=None)
+    table = Table("file", "backend", "", *_HEADINGS, box=None)
     for each in result.contenders:
         table.add_row(each.source, each.backend, each.verdict, *_numbers(result, each))
     console.print(table)
@@ -119,6 +121,6 @@ def _numbers(result: BenchResult, contender: ContenderResult) -> list[str]:
         return []
     times = (*found.latency.percentiles.values(), found.first_seconds, found.load_seconds)
     p50, p90, p99, first, load = (f"{_MILLISECONDS * seconds:.3f}" for seconds in times)
-    memory = f"{found.memory_bytes / _MEGABYTE:.1f}"
-    device = "" if found.device_bytes is None else f"{found.device_bytes / _MEGABYTE:.1f}"
-    return [p50, p90, p99, "" if speed is None else f"{speed:.2f}x", first, load, memory, device]
+    sizes = (found.memory_bytes, found.peak_bytes, found.device_bytes)
+    memory = ("" if size is None else f"{size / _MEGABYTE:.1f}" for size in sizes)
+    return [p50, p90, p99, "" if speed is None else f"{speed:.2f}x", first, load, *memory]
