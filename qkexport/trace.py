@@ -60,12 +60,13 @@ def trace(source: TorchSource, *, opset: int) -> Trace:
 def _export(source: TorchSource) -> ExportedProgram:
     import torch
 
+    from qkexport.separate_inputs import separate_inputs
+
     try:
         with exporter_noise_logged(), torch.no_grad():
             return torch.export.export(
                 source.module,
-                source.args,
-                dict(source.kwargs),
+                *separate_inputs(source.args, source.kwargs),
                 dynamic_shapes=source.dynamic_shapes,
             )
     except Exception as error:

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from qkexport.errors import UnsupportedModelError, UsageError
 from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.separate_inputs import separate_inputs
 from qkexport.tensor_names import TensorNames
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ def _export(source: TorchSource) -> ExportedProgram:
     try:
         return torch.export.export(
             source.module,
-            source.args,
-            dict(source.kwargs),
+            *separate_inputs(source.args, source.kwargs),
             dynamic_shapes=source.dynamic_shapes,
             strict=False,
         )

@@ -181,7 +181,7 @@ def cogview4(implementation: str) -> Sample:
         "encoder_hidden_states": torch.randn(2, 3, 24),
         "timestep": torch.tensor([3, 7]),
         "original_size": size,
-        "target_size": size,
+        "target_size": size.clone(),  # a tensor given twice is exported as one input
         "crop_coords": torch.zeros(2, 2),
     }
     return joint(model, kwargs, {"encoder_hidden_states": {1: torch.export.Dim("text")}})
