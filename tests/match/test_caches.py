@@ -117,3 +117,54 @@ def test_keys_and_values_written_at_different_rows_are_refused() -> None:
     lengths = "lengths = Add(first, rows)\n  other = Add(first, first)"
     body = _WRITTEN.format(lengths=lengths, first="other", causal="")
     _refused(body, "different rows")
+
+
+# What visibility says by row numbers alone: row i of the queries stands in row first + i.
+_SEEN_BY_ROW = """rows = Shape<start=2, end=3>(k)
+  buffer_rows = Shape<start=2, end=3>(pk)
+  none = Constant <value_ints: ints = []> ()
+  zero = Constant <value_int: int = 0> ()
+  one = Constant <value_int: int = 1> ()
+  window = Constant <value_int: int = {window}> ()
+  row_count = Reshape(rows, none)
+  buffer_count = Reshape(buffer_rows, none)
+  i = Range(zero, row_count, one)
+  j = Range(zero, buffer_count, one)
+  down = Constant <value_ints: ints = [0, 1, 3]> ()
+  aside = Constant <value_ints: ints = [1, 2, 3]> ()
+  across = Constant <value_ints: ints = [0, 1, 2]> ()
+  i4 = Unsqueeze(i, down)
+  j4 = Unsqueeze(j, across)
+  first4 = Unsqueeze({shift}, aside)
+  row = Add(i4, first4)
+  past_end = LessOrEqual(j4, row)
+  oldest = Sub(row, window)
+  recent = Greater(j4, oldest)
+  seen = And(past_end, recent)
+  pk1 = TensorScatter<axis=2>(pk, kn, first)
+  pv1 = TensorScatter<axis=2>(pv, v, first)
+  y = Attention <scale=0.4> (qn, pk1, pv1, {mask})"""
+
+
+def test_a_causal_mask_by_row_tells_the_lengths_of_a_static_cache() -> None:
+    body = _SEEN_BY_ROW.format(window=3, shift="first", mask="past_end")
+    _check(body, kv_cache="static", causal="lower_right", window_left=-1)
+
+
+def test_a_window_by_row_is_taken_out_of_the_mask_of_a_static_cache() -> None:
+    body = _SEEN_BY_ROW.format(window=3, shift="first", mask="seen")
+    _check(body, kv_cache="static", causal="lower_right", window_left=2)
+    match = fuse(_model(body)).report.matches[0]
+    assert "attn_mask" not in match.inputs
+
+
+@pytest.mark.parametrize("shift", ["other", "later"])
+def test_a_mask_counted_from_other_rows_does_not_tell_the_lengths(shift: str) -> None:
+    body = _SEEN_BY_ROW.format(window=3, shift=shift, mask="past_end")
+    others = "other = Add(first, first)\n  later = Sub(first, rows)\n  "
+    _refused(body.replace("i4 =", others + "i4 =", 1), "valid length is not proven")
+
+
+def test_a_window_alone_does_not_tell_the_lengths() -> None:
+    body = _SEEN_BY_ROW.format(window=3, shift="first", mask="recent")
+    _refused(body, "valid length is not proven")
