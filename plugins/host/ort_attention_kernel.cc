@@ -223,8 +223,12 @@ class PluginAttentionKernel : public AttentionKernel {
 
 }  // namespace
 
-std::unique_ptr<AttentionKernel> make_attention_kernel(const OrtKernelInfo* info) {
-  return std::make_unique<PluginAttentionKernel>(info);
+const std::vector<KernelProvider>& kernel_providers() {
+  static const std::vector<KernelProvider> kProviders = {
+      {"CPUExecutionProvider", [](const OrtKernelInfo* info) -> std::unique_ptr<AttentionKernel> {
+         return std::make_unique<PluginAttentionKernel>(info);
+       }}};
+  return kProviders;
 }
 
 }  // namespace qkexport::ort

@@ -89,7 +89,7 @@ class CpuAttentionKernel : public AttentionKernel {
 
 }  // namespace
 
-std::unique_ptr<AttentionKernel> make_attention_kernel(const OrtKernelInfo* info) {
+std::unique_ptr<AttentionKernel> make_cpu_kernel(const OrtKernelInfo* info) {
   return std::make_unique<CpuAttentionKernel>(info);
 }
 

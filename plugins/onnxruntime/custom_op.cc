@@ -9,10 +9,15 @@
 namespace qkexport::ort {
 namespace {
 
-// OrtCustomOp first, so that callbacks get from it to the type that the registration is for.
+// OrtCustomOp first, so that callbacks get from it to what the registration is for.
 struct AttentionOp : OrtCustomOp {
   ONNXTensorElementDataType type;
+  const KernelProvider* provider;
 };
+
+const KernelProvider& provider_of(const OrtCustomOp* op) {
+  return *static_cast<const AttentionOp*>(op)->provider;
+}
 
 ONNXTensorElementDataType tensor_type_of(const OrtCustomOp* op) {
   return static_cast<const AttentionOp*>(op)->type;
@@ -32,9 +37,9 @@ OrtCustomOpInputOutputCharacteristic output_presence(const OrtCustomOp*, size_t 
   return index == op::kOutput ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
 }
 
-OrtStatusPtr create_kernel(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info,
+OrtStatusPtr create_kernel(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info,
                            void** kernel) {
-  return guarded([&] { *kernel = make_attention_kernel(info).release(); });
+  return guarded([&] { *kernel = provider_of(op).make_kernel(info).release(); });
 }
 
 OrtStatusPtr compute(void* kernel, OrtKernelContext* context) {
@@ -45,14 +50,13 @@ OrtStatusPtr infer(const OrtCustomOp*, OrtShapeInferContext* context) {
   return guarded([&] { infer_shapes(context); });
 }
 
-AttentionOp make_op(op::ElementType type) {
+AttentionOp make_op(const KernelProvider& provider, op::ElementType type) {
   AttentionOp op = {};
   op.version = kApiVersion;
   op.type = onnx_type(type);
+  op.provider = &provider;
   op.GetName = [](const OrtCustomOp*) { return "QKNormAttention"; };
-  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
-    return "CPUExecutionProvider";
-  };
+  op.GetExecutionProviderType = [](const OrtCustomOp* self) { return provider_of(self).name; };
   op.GetInputType = input_type;
   op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return op::kNumInputs; };
   op.GetOutputType = [](const OrtCustomOp* self, size_t) { return tensor_type_of(self); };
@@ -75,11 +79,18 @@ AttentionOp make_op(op::ElementType type) {
 
 }  // namespace
 
-const OrtCustomOp* attention_op(int index) {
-  static const AttentionOp kOps[] = {make_op(op::ElementType::kFloat32),
-                                     make_op(op::ElementType::kFloat16),
-                                     make_op(op::ElementType::kBFloat16)};
-  return index < 3 ? &kOps[index] : nullptr;
+const OrtCustomOp* attention_op(size_t index) {
+  static const std::vector<AttentionOp> kOps = [] {
+    std::vector<AttentionOp> ops;
+    for (const KernelProvider& provider : kernel_providers()) {
+      for (const op::ElementType type :
+           {op::ElementType::kFloat32, op::ElementType::kFloat16, op::ElementType::kBFloat16}) {
+        ops.push_back(make_op(provider, type));
+      }
+    }
+    return ops;
+  }();
+  return index < kOps.size() ? &kOps[index] : nullptr;
 }
 
 }  // namespace qkexport::ort

@@ -1,4 +1,5 @@
-// QKNormAttention as ONNX Runtime registers it: one operator name, a registration for each T.
+// QKNormAttention as ONNX Runtime registers it: one operator name, a registration for each
+// execution provider and T.
 #pragma once
 
 #include <onnxruntime_c_api.h>
@@ -6,6 +7,6 @@
 namespace qkexport::ort {
 
 // Null past the last registration.
-const OrtCustomOp* attention_op(int index);
+const OrtCustomOp* attention_op(size_t index);
 
 }  // namespace qkexport::ort

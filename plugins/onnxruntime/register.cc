@@ -26,7 +26,7 @@ OrtCustomOpDomain* domain() {
   static OrtCustomOpDomain* const kDomain = [] {
     OrtCustomOpDomain* created = nullptr;
     check(api().CreateCustomOpDomain("qkexport", &created));
-    for (int i = 0; attention_op(i) != nullptr; ++i) {
+    for (size_t i = 0; attention_op(i) != nullptr; ++i) {
       check(api().CustomOpDomain_Add(created, attention_op(i)));
     }
     return created;
