@@ -137,5 +137,5 @@ class Run:
 
 
 def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
-    blocks = chunks(as_rows(x.double()), as_rows(y.double()))
+    blocks = chunks(as_rows(x), as_rows(y))
     return max(float(row_errors(a, b).max()) for a, b in blocks if a is not None and b is not None)
