@@ -7,8 +7,8 @@ the ONNX node, and every attribute by its name:
         query, key, value, q_norm_weight, k_norm_weight, num_heads=16, num_kv_heads=8, scale=0.125)
     output, present_key, present_value = torch.ops.qkexport.qk_norm_attention_with_cache(...)
 
-They run the native CPU kernel where it is built, else the reference; they compile and export as
-one node, and have gradients on every device.
+They run the native kernel of the tensors' device, CPU or CUDA, where it is built, else the
+reference; they compile and export as one node, and have gradients on every device.
 """
 
 from __future__ import annotations
