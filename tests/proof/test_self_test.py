@@ -7,9 +7,10 @@ import functools
 import pytest
 import torch
 from exported_attention import exported_attention
+from more_mutants import MORE_MUTANTS
 from qk_norm_models import HEAD_DIM, HEADS, WIDTH, VisionAttention
 from torch import nn
-from zoo import language, papers, vision
+from zoo import FAMILIES
 from zoo.family import Family
 
 from qkexport.compare import Comparison, OutputComparison, Status
@@ -24,8 +25,7 @@ MORE = ("gemma 3", "olmo 2", "cohere", "hunyuan dense", "swin v2", "stablelm", "
 
 
 def _family(name: str) -> Family:
-    families = (*language.FAMILIES, *vision.FAMILIES, *papers.FAMILIES)
-    return next(family for family in families if family.name == name)
+    return next(family for family in FAMILIES if family.name == name)
 
 
 def _source(name: str) -> TorchSource:
@@ -56,6 +56,24 @@ def test_every_mutant_of_an_architecture_is_killed(name: str) -> None:
 @pytest.mark.parametrize("name", MORE)
 def test_every_mutant_of_more_architectures_is_killed(name: str) -> None:
     _check(name)
+
+
+REVIEWED = ("gemma 3", "timesfm 2.5", "llama 4", "qwen3 cache", "query norm only", "softcap")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.nightly) for name in REVIEWED[:-1]), REVIEWED[-1]],
+)
+def test_mutants_that_a_reviewer_made_up_are_killed_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mutant in MORE_MUTANTS.values():
+        monkeypatch.setitem(MUTANTS, mutant.name, mutant)
+    result = self_test(_source(name), names=tuple(MORE_MUTANTS))
+    assert result.control, result.control.reason
+    assert [entry.mutant.name for entry in result.survivors] == []
+    assert len(result.applied) >= 7
 
 
 @functools.cache
