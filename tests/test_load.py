@@ -56,12 +56,6 @@ def _torchscript(folder: Path, _: Path) -> Path:
     return path
 
 
-def _folder(folder: Path, _: Path) -> Path:
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text("{}")
-    return folder / "model"
-
-
 _MODULE = files.saved_bytes(files.Plain())
 _OLD_MODULE = files.saved_bytes(files.Plain(), zipped=False)
 _TENSORS = files.Plain().state_dict()
@@ -93,8 +87,9 @@ REFUSALS = {
     "pointer": Refusal(
         _bytes("m.onnx", b"version https://git-lfs.example/v1\n"), "got a Git LFS", "git lfs pull"
     ),
-    "hugging face": Refusal(_folder, "got a Hugging Face model folder", "factory"),
-    "other folder": Refusal(lambda folder, _: folder, "must be a file, got a folder"),
+    "other folder": Refusal(
+        lambda folder, _: folder, "must be a file or a Hugging Face folder", "config.json"
+    ),
     "not onnx": Refusal(_bytes("m.onnx", b"\0garbage" * 9), "must be an ONNX model, got"),
 }
 
@@ -114,7 +109,7 @@ def test_a_file_that_is_no_model_is_refused_by_what_it_is(
 
 
 def test_refusals_of_different_kinds_read_differently(tmp_path: Path, marker: Path) -> None:
-    kinds = ["state dict", "torchscript", "cut zip", "module", "command", "empty", "hugging face"]
+    kinds = ["state dict", "torchscript", "cut zip", "module", "command", "empty", "other folder"]
     messages = set()
     for index, name in enumerate(kinds):
         folder = tmp_path / str(index)

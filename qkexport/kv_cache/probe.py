@@ -30,7 +30,7 @@ def check_causal_lm(name: str, module: nn.Module) -> None:
     except ImportError as error:
         message = "--kv-cache needs transformers, got none installed."
         raise BackendUnavailableError(message, hint="pip install 'qkexport[hf]'.") from error
-    if not isinstance(module, PreTrainedModel) or module.get_output_embeddings() is None:
+    if not isinstance(module, PreTrainedModel) or not _generates(module):
         message = f"--kv-cache needs a causal LM of transformers, got {type(module).__name__}."
         hint = "convert a ...ForCausalLM: its folder, a factory that returns it, or a pickled one."
         raise UsageError(message, note=f"source: {name}.", hint=hint)
@@ -45,6 +45,11 @@ def check_causal_lm(name: str, module: nn.Module) -> None:
         message = f"Model {name} must keep keys and values only, got layers of {states[0]}."
         hint = "their state has no name in this contract: convert without --kv-cache."
         raise UnsupportedModelError(message, hint=hint)
+
+
+def _generates(module: Any) -> bool:
+    """Whether a model of transformers continues its own tokens."""
+    return bool(module.can_generate()) and not module.config.is_encoder_decoder
 
 
 def cache_layers(name: str, module: nn.Module) -> tuple[CacheLayer, ...]:
@@ -79,4 +84,5 @@ def cache_layers(name: str, module: nn.Module) -> tuple[CacheLayer, ...]:
 def cache_argument(module: nn.Module, cache: Any) -> dict[str, Any]:
     """The cache under the name that forward gives it; it changed within transformers 5."""
     parameters = inspect.signature(module.forward).parameters
-    return {"cache" if "cache" in parameters else "past_key_values": cache}
+    is_old = "past_key_values" in parameters and "cache" not in parameters
+    return {"past_key_values" if is_old else "cache": cache}

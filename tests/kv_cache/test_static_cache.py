@@ -95,14 +95,14 @@ def test_buffers_may_be_input_and_output_at_once(converted: tuple[Any, Path], fu
     ids = np.random.default_rng(5).integers(3, 64, (2, 8))
     loaded = session(path, fused=fused)
     state = Buffers.empty(loaded, 2, ROWS)
-    binding = loaded.io_binding()
-    for name, array in state.kept.items():
-        value = ort.OrtValue.ortvalue_from_numpy(array, "cpu", 0)
-        binding.bind_ortvalue_input(name, value)
-        binding.bind_ortvalue_output(name.replace("past_key_values", "present"), value)
-    binding.bind_output("logits")
+    values = {n: ort.OrtValue.ortvalue_from_numpy(x, "cpu", 0) for n, x in state.kept.items()}
     found = []
     for start, end in ((0, 5), (5, 6), (6, 8)):
+        binding = loaded.io_binding()
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_output(name.replace("past_key_values", "present"), value)
+        binding.bind_output("logits")
         binding.bind_cpu_input("input_ids", ids[:, start:end].copy())
         binding.bind_cpu_input("position_ids", np.arange(start, end)[None].repeat(2, axis=0))
         binding.bind_cpu_input("kv_lengths", np.full(2, end))
