@@ -93,7 +93,7 @@ _KEEPS_DTYPE: Final = frozenset(
         "Add", "Clip", "Concat", "Cos", "Div", "Dropout", "Exp", "Expand", "Flatten", "Gather",
         "Identity", "LayerNormalization", "Log", "MatMul", "Mul", "Neg", "Pow", "Reciprocal",
         "ReduceMean", "Reshape", "Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Split", "Sqrt",
-        "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
+        "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ rule that cannot prove its answer returns None, and the walk stops there.
     Reshape     [b, s, h*d] -> [b, s, h, d]       digits regroup, row-major order is kept
     Transpose   [b, s, h, d] -> [b, h, s, d]      axes permute
     Expand      [b, kv, 1, s, d] -> [b, kv, g, s, d]    the digit g leaves: its heads are copies
+    Tile        the same, as repeat is written
 """
 
 from __future__ import annotations
@@ -142,6 +143,23 @@ def _expand(facts: Facts, node: ir.Node, layout: Layout) -> tuple[Layout, Axis] 
     return tuple(axes), tuple(copied)
 
 
+def _tile(facts: Facts, node: ir.Node, layout: Layout) -> tuple[Layout, Axis] | None:
+    """Each axis repeats as a whole: the coarse digit is which repetition."""
+    before = facts.sizes(node.inputs[0]) if node.inputs[0] is not None else None
+    repeats = facts.constants.integers(node.inputs[1])
+    if before is None or repeats is None or len(repeats) != len(layout):
+        return None
+    copied: list[Factor] = []
+    axes: list[Axis] = []
+    for factors, size, times in zip(layout, before, repeats, strict=True):
+        parts = ((), factors) if times == 1 else _digits(factors, Size(times), size)
+        if parts is None:
+            return None
+        copied.extend(parts[0])
+        axes.append(parts[1])
+    return tuple(axes), tuple(copied)
+
+
 def _gather(facts: Facts, node: ir.Node, layout: Layout) -> tuple[Layout, Axis] | None:
     """repeat_interleave by index: every row of the axis is taken the same number of times."""
     before = facts.sizes(node.inputs[0]) if node.inputs[0] is not None else None
@@ -178,5 +196,6 @@ _RULES: Final[dict[str, Rule]] = {
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Expand": _expand,
+    "Tile": _tile,
     "Gather": _gather,
 }

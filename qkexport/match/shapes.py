@@ -243,6 +243,13 @@ def _expand(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     )
 
 
+def _tile(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
+    repeats = shapes.constants().integers(node.inputs[1])
+    if repeats is None or len(repeats) != len(inputs[0]):
+        return None
+    return tuple(size * Size(times) for size, times in zip(inputs[0], repeats, strict=True))
+
+
 def _matmul(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     if len(inputs) != 2 or min(map(len, inputs)) < 2:
         return None
@@ -343,6 +350,7 @@ _RULES: Final[dict[str, Rule]] = {
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Expand": _expand,
+    "Tile": _tile,
     "MatMul": _matmul,
     "Concat": _concat,
     "Slice": _slice,

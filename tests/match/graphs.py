@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,12 @@ MUTATIONS: Final = (
     "key_only", "epsilons_differ", "kinds_differ", "softmax_axis", "tiled_heads", "one_sign",
     "mispaired", "trailing_rotation", "heads_mixed", "clipped", "squared_gain_by_token",
     "key_by_token", "probabilities_scaled", "offset_query", "last_head_unnormed", "mask_low",
+)  # fmt: skip
+
+# Mutations that no operator of this contract can express, wherever they take effect.
+NEVER_FUSED: Final = (
+    "norm_axis", "clipped", "key_only", "kinds_differ", "softmax_axis", "key_by_token",
+    "squared_gain_by_token", "probabilities_scaled",
 )  # fmt: skip
 
 
@@ -65,8 +72,13 @@ class Plan:
     past: bool
     mutation: str = "none"
 
+    @property
+    def epsilons_cannot_agree(self) -> bool:
+        """The epsilon of a sum of squares is epsilon / N as a mean's, and N differs."""
+        return self.norm == "l2_sum" and self.layout == "hidden" and self.heads != self.kv_heads
 
-def draw(seed: int, *, mutate: bool) -> Plan:
+
+def draw(seed: int, *, mutate: bool, mutations: Sequence[str] = MUTATIONS) -> Plan:
     """A random plan; choices that exclude each other are settled here."""
     rng = random.Random(seed)
     kv_heads = rng.choice((1, 2, 3))
@@ -109,7 +121,7 @@ def draw(seed: int, *, mutate: bool) -> Plan:
         and rope not in ("scatter", "prefix")
         and mask != "bias_and_window",
         past=past,
-        mutation=rng.choice(MUTATIONS) if mutate else "none",
+        mutation=rng.choice(mutations) if mutate else "none",
     )
 
 

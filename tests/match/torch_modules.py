@@ -13,6 +13,14 @@ from torch.nn import functional as F  # noqa: N812  # what everyone calls it
 _WIDTH = 10
 EPSILON = 1e-5
 
+# Those of the plans that have a form here.
+MUTATIONS = (
+    "norm_axis", "mean_kept", "epsilon_outside", "gain_after_rope", "channel_scale_after_rope",
+    "key_only", "epsilons_differ", "kinds_differ", "softmax_axis", "heads_mixed", "clipped",
+    "key_by_token", "squared_gain_by_token", "probabilities_scaled", "offset_query",
+    "one_sign", "normed_twice", "bias_by_token", "key_rotated_twice",
+)  # fmt: skip
+
 
 class TorchAttention(nn.Module):
     """x [B,S,10] (and y [B,T,10] for cross attention) to [B,S,H*Dv].
@@ -45,6 +53,10 @@ class TorchAttention(nn.Module):
             shape = (p.head_dim,)
         return nn.Parameter(torch.rand(shape) + 0.5)
 
+    @property
+    def num_inputs(self) -> int:
+        return 1 if self.plan.key_tokens == self.plan.query_tokens else 2
+
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
         source = x if y is None else y
         q = self._side("q", x, self.plan.heads)
@@ -71,17 +83,57 @@ class TorchAttention(nn.Module):
             x = x if p.layout == "bhsd" else x.transpose(1, 2)
         if not p.rope_first or p.layout == "merged":
             x = self._rotated(x, 2)
+        x = self._mutated(name, x)
         if name == "q" and p.temperature == "head_query":
             x = x * self.heat
         return x * 0.7 if name == "q" and p.scale == "query" else x
 
     def _normed(self, name: str, x: torch.Tensor) -> torch.Tensor:
         p = self.plan
-        x = _NORMS[p.norm](x)
-        if p.gain == "none":
+        if p.mutation == "key_only" and name == "q":
+            return x
+        x = self._divided(name, x)
+        if p.gain == "none" or p.mutation == "gain_after_rope":
             return x
         gain = self.gains[name] + 1 if p.gain == "one_plus" else self.gains[name]
         return x * gain + self.biases[name] if p.bias else gain * x
+
+    def _divided(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """The norm without its gain, or what looks like one."""
+        mutation = self.plan.mutation
+        if mutation == "norm_axis":
+            return x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + EPSILON)
+        if mutation == "mean_kept":
+            return x * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + EPSILON)
+        if mutation == "epsilon_outside":
+            return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 0.05)
+        if mutation == "epsilons_differ" and name == "k":
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.01)
+        if mutation == "kinds_differ" and name == "k":
+            return _rms(x) if self.plan.norm.startswith("l2") else F.normalize(x, dim=-1)
+        x = _NORMS[self.plan.norm](x)
+        return _NORMS[self.plan.norm](x + 0.3) if mutation == "normed_twice" else x
+
+    def _mutated(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """What a mutation puts between rotation and scores, [B,H,S,D]."""
+        mutation = self.plan.mutation
+        gain = self.biases[name].flatten()[: x.shape[-1]]
+        if name == "q":
+            if mutation in ("gain_after_rope", "channel_scale_after_rope"):
+                return x * gain
+            if mutation == "heads_mixed":
+                return x.roll(1, 1)
+            if mutation == "offset_query":
+                return x + gain
+            if mutation == "squared_gain_by_token":
+                return x * x
+            if mutation == "bias_by_token":
+                return x + x.mean(-1, keepdim=True)
+        elif mutation == "key_by_token":
+            return x * x.mean(-1, keepdim=True)
+        elif mutation == "key_rotated_twice":
+            return self._rotated(x, 2)
+        return x.clamp(-0.7, 0.7) if mutation == "clipped" else x
 
     def _rotated(self, x: torch.Tensor, token_axis: int) -> torch.Tensor:
         kind = self.plan.rope
@@ -90,6 +142,11 @@ class TorchAttention(nn.Module):
         angle = torch.arange(x.shape[token_axis])[:, None] * self.frequencies
         angle = angle if token_axis == 2 else angle[:, None, :]
         if kind in ("half", "half_flipped", "op"):
+            if self.plan.mutation == "one_sign":
+                left, right = x.chunk(2, -1)
+                cos = torch.cat([angle.cos(), angle.cos()], -1)
+                sin = torch.cat([angle.sin(), angle.sin()], -1)
+                return x * cos + torch.cat([right, left], -1) * sin
             return _half(x, angle.cos(), angle.sin(), flipped=kind == "half_flipped")
         if kind == "partial":
             width = self.plan.head_dim // 2
@@ -113,7 +170,8 @@ class TorchAttention(nn.Module):
         if p.mask != "none":
             rows, columns = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
             keep = (columns <= rows) | (columns == 0)
-        if p.fused_attention and p.temperature != "head_logits" and not p.softcap:
+        plain = p.mutation not in ("softmax_axis", "probabilities_scaled")
+        if p.fused_attention and plain and p.temperature != "head_logits" and not p.softcap:
             grouped = p.heads != p.kv_heads
             mask = keep.float() if keep is not None and p.mask == "added" else keep
             return F.scaled_dot_product_attention(
@@ -143,7 +201,10 @@ class TorchAttention(nn.Module):
                 if p.mask in ("added", "where_added")
                 else scores.masked_fill(~keep, low)
             )
-        return scores.softmax(-1) @ v
+        weights = scores.softmax(-2 if p.mutation == "softmax_axis" else -1)
+        if p.mutation == "probabilities_scaled":
+            weights = weights * self.heat
+        return weights @ v
 
 
 def _half(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, flipped: bool) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo import caches, language, layers, papers, streams, temperatures, vision
+from zoo import caches, complex_rotations, language, layers, papers, streams, temperatures, vision
 from zoo.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -10,6 +10,7 @@ FAMILIES: tuple[Family, ...] = (
     *layers.FAMILIES,
     *vision.FAMILIES,
     *streams.FAMILIES,
+    *complex_rotations.FAMILIES,
     *papers.FAMILIES,
     *caches.FAMILIES,
     *temperatures.FAMILIES,

@@ -48,6 +48,7 @@ def layer(
     options: dict[str, Any] | None = None,
     arguments: dict[str, Any] | None = None,
     layer_idx: int | None = 0,
+    extra: dict[str, Any] | None = None,
 ) -> Sample:
     """One attention of transformers.models.`module` on [batch, tokens, 64]."""
     models = f"transformers.models.{module}"
@@ -56,7 +57,7 @@ def layer(
     settings = getattr(configuration, config)(**(_SIZES | (options or {})))
     settings._attn_implementation = implementation
     place = {} if layer_idx is None else {"layer_idx": layer_idx}
-    made = getattr(modeling, attention)(settings, **place)
+    made = getattr(modeling, attention)(settings, **place, **(extra or {}))
     for parameter in made.parameters():
         if not 1e-3 < parameter.float().std(correction=0) < 1e3:
             nn.init.normal_(parameter)  # uninitialized, or constant
@@ -78,6 +79,31 @@ def _row(name: str, *names: str, fused: int = 1, spec: dict[str, Any], skipped: 
         return build(implementation, **options)
 
     return Family(name, sample, fused, spec, skipped, implementations=("sdpa", "eager"))
+
+
+class _Merged(nn.Module):
+    """Hidden states, angles, mask and encoder states in, the attention's result out."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, hidden: Any, cos: Any, sin: Any, mask: Any, states: Any) -> Any:
+        return self.attention(hidden, (cos, sin), mask, states)[0]
+
+
+def t5gemma2(implementation: str) -> Sample:
+    """Self attention and cross attention under one softmax."""
+    models = "transformers.models.t5gemma2"
+    configuration = importlib.import_module(f"{models}.configuration_t5gemma2")
+    modeling = importlib.import_module(f"{models}.modeling_t5gemma2")
+    config = configuration.T5Gemma2DecoderConfig(**_SIZES)
+    config._attn_implementation = implementation
+    module = _Merged(modeling.T5Gemma2MergedAttention(config, layer_idx=0))
+    angles = torch.randn(2, 7, 8).repeat(1, 1, 2)
+    args = (torch.randn(2, 7, 64), angles.cos(), angles.sin(), torch.zeros(2, 1, 7, 12),
+            torch.randn(2, 5, 64))  # fmt: skip
+    return Sample(randomized(module), args, {}, None)
 
 
 FAMILIES: Final = (
@@ -102,6 +128,36 @@ FAMILIES: Final = (
     _row("exaone moe", "exaone_moe", "ExaoneMoeAttention", "ExaoneMoeConfig", spec={"qk_norm": "rms"}),
     _row("hy v3", "hy_v3", "HYV3Attention", "HYV3Config", spec={"qk_norm": "rms"}),
     _row("dory", "dory", "DoryAttention", "DoryConfig", fused=0, spec={}, skipped=("rotation",)),
+    _row("flex olmo", "flex_olmo", "FlexOlmoAttention", "FlexOlmoConfig",
+         spec={"qk_norm": "rms", "norm_axis": "hidden"}),
+    _row("olmo hybrid", "olmo_hybrid", "OlmoHybridAttention", "OlmoHybridConfig",
+         spec={"qk_norm": "rms", "norm_axis": "hidden"}),
+    _row("beam", "beam", "BeamAttention", "BeamConfig", spec={"qk_norm": "rms"}),
+    _row("kolibri", "kolibri1", "Kolibri1Attention", "Kolibri1Config", spec={"qk_norm": "rms"}),
+    _row("mellum", "mellum", "MellumAttention", "MellumConfig", spec={"qk_norm": "rms"}),
+    _row("laguna", "laguna", "LagunaAttention", "LagunaConfig", extra={"num_heads": 4},
+         spec={"qk_norm": "rms"}),
+    _row("qwen3 omni", "qwen3_omni_moe", "Qwen3OmniMoeThinkerTextAttention",
+         "Qwen3OmniMoeTextConfig", spec={"qk_norm": "rms", "rotary": "after_norm"}),
+    _row("embedding gemma 2", "embedding_gemma2", "EmbeddingGemma2Attention",
+         "EmbeddingGemma2TextConfig", spec={"qk_norm": "rms"}),
+    _row("muse spark", "muse_spark", "MuseSparkTextAttention", "MuseSparkTextConfig",
+         options={"qk_scale_factor": 3.0}, spec={"qk_norm": "rms", "scale": 0.75}),
+    _row("inkling", "inkling", "InklingAttention", "InklingTextConfig", rotates=False,
+         options={"swa_head_dim": 16, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2},
+         spec={"qk_norm": "rms", "rotary": "none", "scale": 1 / 16}),
+    _row("molmo 2", "molmo2", "Molmo2Attention", "Molmo2TextConfig",
+         options={"qk_norm_type": "qwen3"}, spec={"qk_norm": "rms", "norm_axis": "head"}),
+    _row("molmo 2 olmo", "molmo2", "Molmo2Attention", "Molmo2TextConfig",
+         options={"qk_norm_type": "olmo"}, spec={"qk_norm": "rms", "norm_axis": "hidden"}),
+    _row("pe audio", "pe_audio", "PeAudioEncoderAttention", "PeAudioEncoderConfig",
+         fused=0, spec={}, skipped=("ReduceSum",)),
+    _row("neomme", "neomme", "NeoMMEAttention", "NeoMMEConfig", spec={"qk_norm": "rms"}),
+    _row("janus vision", "janus", "JanusVisionAttention", "JanusVisionConfig", rotates=False,
+         layer_idx=None, options={"use_qk_norm": True, "num_attention_heads": 1},
+         spec={"qk_norm": "layer"}),
+    Family("t5gemma 2", t5gemma2, 0, skipped=("different streams",),
+           implementations=("sdpa", "eager")),
     dataclasses.replace(
         _row("flint", "flint", "FlintAttention", "FlintConfig", fused=0, spec={}, skipped=("sink",)),
         implementations=("eager",),

@@ -69,6 +69,20 @@ class GroupedQueries(nn.Module):
         return self.heads.merged(y)
 
 
+class TwoEpsilons(nn.Module):
+    """Norms that differ in their epsilon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = Heads(40, 5, 5, 8)
+        self.q_norm, self.k_norm = nn.RMSNorm(8, eps=1e-5), nn.RMSNorm(8, eps=1e-6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.heads(x)
+        y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+        return self.heads.merged(y)
+
+
 def tokens(module: nn.Module, width: int = 40) -> Sample:
     """A module on [batch, tokens, width], both dynamic."""
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
@@ -126,6 +140,21 @@ FAMILIES: Final = (
         {"qk_norm": "l2"},
         implementations=("sdpa", "eager"),
     ),
+    Family(
+        "x-transformers rms",
+        functools.partial(x_transformers, qk_rmsnorm=True),
+        1,
+        {"qk_norm": "l2"},
+        implementations=("sdpa", "eager"),
+    ),
+    Family(
+        "x-transformers key rms",
+        functools.partial(x_transformers, k_rmsnorm=True),
+        0,
+        skipped=("only the keys",),
+        implementations=("sdpa", "eager"),
+    ),
+    Family("two epsilons", lambda _: tokens(TwoEpsilons()), 0, skipped=("different epsilons",)),
     Family(
         "x-transformers groups",
         functools.partial(x_transformers, qk_norm=True, qk_norm_groups=2),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.family import Family, Sample, randomized
+from zoo.family import Family
 from zoo.papers import Heads, tokens
 
 
@@ -79,63 +79,9 @@ class BatchedHeads(nn.Module):
         return self.heads.merged(y.unflatten(0, (-1, 4)))
 
 
-def llama4(implementation: str) -> Sample:
-    """Llama 4's attention with its rotation in real arithmetic: a norm without gain after it."""
-    from transformers.models.llama4 import modeling_llama4
-    from transformers.models.llama4.configuration_llama4 import Llama4TextConfig
-
-    config = Llama4TextConfig(
-        hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-        num_hidden_layers=2, intermediate_size=32, vocab_size=32, no_rope_layers=[1, 1],
-        pad_token_id=0,
-    )  # fmt: skip
-    config._attn_implementation = implementation
-    attention = modeling_llama4.Llama4TextAttention(config, layer_idx=0)
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("tokens")
-    axes = {0: batch, 1: length}
-    angles = torch.randn(2, 7, 8)
-    mask = torch.zeros(2, 1, 7, 7)
-    args = (torch.randn(2, 7, 64), angles.cos(), angles.sin(), mask)
-    shapes = (axes, axes, axes, {0: batch, 2: length, 3: length})
-    return Sample(_RealRotation(randomized(attention)).eval(), args, {}, shapes)
-
-
-class _RealRotation(nn.Module):
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Any, cos: Any, sin: Any, mask: Any) -> Any:
-        from transformers.models.llama4 import modeling_llama4
-
-        complex_rotation = modeling_llama4.apply_rotary_emb
-        modeling_llama4.apply_rotary_emb = lambda q, k, pair: (
-            _rotated(q, pair.cos, pair.sin), _rotated(k, pair.cos, pair.sin),
-        )  # fmt: skip
-        try:
-            return self.attention(x, _Pair(cos, sin), mask)[0]
-        finally:
-            modeling_llama4.apply_rotary_emb = complex_rotation
-
-
-class _Pair:
-    def __init__(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        self.cos, self.sin = cos[:, :, None, :], sin[:, :, None, :]
-
-    def to(self, device: torch.device) -> _Pair:
-        return self
-
-
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(3)
-
-
 FAMILIES: Final = (
     Family("log temperature", lambda _: tokens(LogTemperature()), 1, {"scale": 1 / 8}),
     Family("key temperature", lambda _: tokens(KeyTemperature()), 1, {"qk_norm": "l2"}),
     Family("softcap", lambda _: tokens(Capped()), 1, {"softcap": 5.0, "scale": 0.3}),
     Family("heads in the batch", lambda _: tokens(BatchedHeads()), 1, {"num_heads": 4}),
-    Family("llama 4", llama4, 1, {"rotary": "before_norm", "rotary_interleaved": True},
-           implementations=("sdpa", "eager")),
 )  # fmt: skip

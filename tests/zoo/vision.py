@@ -28,6 +28,24 @@ def timm_vit(implementation: str, **options: Any) -> Sample:
     return _images(model, 16)
 
 
+def timm_vit_rms(implementation: str) -> Sample:
+    """A ViT whose norms are RMS norms."""
+    return timm_vit(implementation, norm_layer=import_timm("timm.layers").RmsNorm)
+
+
+def timm_gemma4(implementation: str) -> Sample:
+    """Gemma 4's vision attention: values normalized too, rotation by two coordinates."""
+    model = import_timm("timm.models.gemma4_vit").Gemma4Attention(
+        32, num_heads=4, head_dim=8, num_kv_heads=2
+    )
+    model.fused_attn = implementation == "sdpa"
+    angles = torch.randn(2, 7, 8)
+    batch, tokens = torch.export.Dim("batch"), torch.export.Dim("tokens")
+    axes = {0: batch, 1: tokens}
+    args = (torch.randn(2, 7, 32), angles.cos(), angles.sin())
+    return Sample(randomized(model), args, {}, (axes, axes, axes))
+
+
 def mllama_cross(implementation: str) -> Sample:
     """Cross attention of Llama 3.2 Vision: float mask, queries and keys of different lengths."""
     from transformers.models.mllama.configuration_mllama import MllamaTextConfig
@@ -132,6 +150,25 @@ def timm_swin(
     return Sample(model.eval(), (torch.randn(2, 3, 16, 16),), {}, ({0: torch.export.Dim("batch")},))
 
 
+def timm_swin_cr(implementation: str) -> Sample:
+    return timm_swin(implementation, "swin_transformer_v2_cr", "SwinTransformerV2Cr")
+
+
+def swin2sr(implementation: str) -> Sample:
+    """Super-resolution by Swin V2's blocks."""
+    from transformers import Swin2SRConfig, Swin2SRModel
+
+    config = Swin2SRConfig(
+        image_size=16, patch_size=1, embed_dim=16, depths=[2], num_heads=[2], window_size=4,
+        mlp_ratio=1.0,
+    )  # fmt: skip
+    model = _Hidden(Swin2SRModel(config))
+    for name, parameter in model.named_parameters():
+        if "logit_scale" in name:
+            nn.init.uniform_(parameter, 0.5, 2.0)
+    return Sample(model.eval(), (torch.randn(2, 3, 16, 16),), {}, None)
+
+
 def xcit(implementation: str) -> Sample:
     """Attention over channels: what is normalized are tokens."""
     attention = import_timm("timm.models.xcit").XCA(32, num_heads=4)
@@ -149,11 +186,17 @@ _BOTH: Final = ("sdpa", "eager")
 FAMILIES: Final = (
     Family("timm vit", timm_vit, 2, {"qk_norm": "layer", "rotary": "none", "num_heads": 4},
            implementations=_BOTH),
+    Family("timm vit rms", timm_vit_rms, 2, {"qk_norm": "rms", "rotary": "none"},
+           implementations=_BOTH),
+    Family("timm gemma 4 vit", timm_gemma4, 1, {"qk_norm": "rms", "scale": 1.0, "num_kv_heads": 2},
+           implementations=_BOTH),
     Family("llama 3.2 vision", mllama_cross, 1, {"qk_norm": "rms", "num_kv_heads": 2},
            implementations=_BOTH),
     Family("timm eva", timm_eva, 1, {"qk_norm": "rms", "rotary": "after_norm"}, implementations=_BOTH),
     Family("swin v2", swin, 2, {"qk_norm": "l2", "scale": 1.0}),
     Family("timm swin v2", timm_swin, 2, {"qk_norm": "l2", "scale": 1.0}),
+    Family("timm swin v2 cr", timm_swin_cr, 2, {"qk_norm": "l2", "scale": 1.0}),
+    Family("swin 2 sr", swin2sr, 2, {"qk_norm": "l2", "scale": 1.0}),
     Family("xcit", xcit, 0, skipped=("channels",)),
     Family("edgenext", edgenext, 0, skipped=("channels",)),
 )  # fmt: skip
