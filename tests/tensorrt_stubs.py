@@ -39,6 +39,18 @@ SHA256: Final[Mapping[str, str]] = {
     "tensorrt-cu13-bindings==11.4.0.106": (
         "d072ac2a095e2be749fefc847adfb25d5ebe70303401df62ede8fe67a59f27fc"
     ),
+    "tensorrt-dispatch-cu13-bindings==10.16.1.11": (
+        "577499c883234085e30f9ede8eb56849d663dd534a694ea51bb078fe0196c35a"
+    ),
+    "tensorrt-dispatch-cu13-libs==10.16.1.11": (
+        "47d0783a74dee3e86b5fc8bfae74be7d0573162ec62685db8f34eb262d11a2d7"
+    ),
+    "tensorrt-dispatch-cu13-bindings==11.4.0.106": (
+        "cbf5982a01fdc1883b2775bf47f1b0d5028d7ef2dabde96ea423bd7b8e4f0ce6"
+    ),
+    "tensorrt-dispatch-cu13-libs==11.4.0.106": (
+        "5d87d37536d91d73ce450166222dbd7893bddaa104358f221fca4e599e9f8dfc"
+    ),
     "tensorrt-lean-cu13-bindings==11.4.0.106": (
         "539faf8524d7e8c5d893857d97d170ef3636f3e71262aafa670797f740e9086a"
     ),

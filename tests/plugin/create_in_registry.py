@@ -1,13 +1,17 @@
 """Creates the plugin in a genuine plugin registry of NVIDIA's; run as a program, prints JSON.
 
 Usage: create_in_registry.py MODULE PHASE LIBRARY [folder to import MODULE from]
+
+LIBRARY is given to the registry, or only loaded where it registers on its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +43,8 @@ def main(module: str, phase_name: str, library: str, *folder: str) -> None:
     logger = trt.Logger(trt.Logger.ERROR)
     builder = trt.Builder(logger) if hasattr(trt, "Builder") else None
     registry = builder.get_plugin_registry() if builder else trt.get_plugin_registry()
-    handle = registry.load_library(library)
+    registers = Path(library).name == "libqkexport_trt_register.so"
+    handle = ctypes.CDLL(library) if registers else registry.load_library(library)
     creator = registry.get_creator(OP_TYPE, "1", "")
     phase = getattr(trt.TensorRTPhase, phase_name)
 
@@ -55,7 +60,8 @@ def main(module: str, phase_name: str, library: str, *folder: str) -> None:
         "other version": registry.get_creator(OP_TYPE, "2", "") is not None,
     }
     del plugins[1], plugins[0], plugins  # not in the order they were made
-    registry.deregister_library(handle)
+    if not registers:
+        registry.deregister_library(handle)
     sys.stdout.write("\n" + json.dumps(found))
 
 

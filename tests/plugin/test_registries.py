@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,7 +18,9 @@ from qkexport.run.plugin_attention import EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRAR
 from qkexport.spec import AttentionSpec
 
 PROGRAM = Path(__file__).with_name("create_in_registry.py")
-LEAN = ("tensorrt-lean-cu13-bindings==11.4.0.106", "tensorrt-lean-cu13-libs==11.4.0.106")
+# Lean is large: once is enough.
+RUNTIMES = (("lean", "11.4.0.106"), ("dispatch", "11.4.0.106"), ("dispatch", "10.16.1.11"))
+REGISTERING = "libqkexport_trt_register.so"
 
 
 def libraries() -> list[Path]:
@@ -51,10 +54,45 @@ def test_tensorrt_rtx_creates_it_in_the_build_phase() -> None:
         check(*create("tensorrt_rtx", "BUILD", str(library)))
 
 
-def test_the_lean_runtime_creates_it_in_the_runtime_phase(tmp_path: Path) -> None:
-    for requirement in LEAN:
-        unpack_wheel(requirement, tmp_path)
+def unpack_runtime(name: str, version: str, folder: Path) -> str:
+    """The module of a runtime of TensorRT, in a folder."""
+    for part in ("bindings", "libs"):
+        unpack_wheel(f"tensorrt-{name}-cu13-{part}=={version}", folder)
+    return f"tensorrt_{name}_bindings"
+
+
+@pytest.mark.parametrize(("name", "version"), RUNTIMES)
+def test_small_runtimes_create_it_in_the_runtime_phase(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    module = unpack_runtime(name, version, tmp_path)
     for library in libraries():
-        found, log = create("tensorrt_lean_bindings", "RUNTIME", str(library), str(tmp_path))
-        assert found["version"].startswith("11.")
+        found, log = create(module, "RUNTIME", str(library), str(tmp_path))
+        assert found["version"] == version
         check(found, log)
+
+
+def with_neighbour(folder: Path) -> Path:
+    """The library that registers, with a plugin library beside it."""
+    registering = find_library(REGISTERING)
+    if registering is None:
+        pytest.skip(f"not built: {REGISTERING}")
+    shutil.copy(libraries()[-1], folder / PLUGIN_LIBRARY)
+    return Path(shutil.copy(registering, folder))
+
+
+@pytest.mark.parametrize(("name", "version"), RUNTIMES)
+def test_a_program_that_only_loads_libraries_gets_it_too(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    module = unpack_runtime(name, version, tmp_path)
+    registering = with_neighbour(tmp_path)
+    check(*create(module, "RUNTIME", str(registering), str(tmp_path)))
+
+
+def test_without_a_tensorrt_the_registering_library_says_so(tmp_path: Path) -> None:
+    registering = with_neighbour(tmp_path)
+    program = f"import ctypes; ctypes.CDLL({str(registering)!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "needs a TensorRT in the process, got none" in done.stderr
