@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qkexport.errors import UsageError
+from qkexport.names import suggest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -115,7 +116,8 @@ def with_traced_sizes(domain: ModelDomain, shapes: Mapping[str, tuple[int, ...]]
     for name, shape in shapes.items():
         if name not in known:
             message = f"Model has no input of that name, got {name!r}."
-            raise UsageError(message, note=f"its inputs are {', '.join(known)}.")
+            note = f"its inputs are {', '.join(known)}."
+            raise UsageError(message, note=note, hint=suggest(name, known))
         expected = known[name].shape
         if len(shape) != len(expected) or any(map(_differ, shape, expected)):
             message = f"Input {name} must be {list(expected)}, got {list(shape)}."

@@ -15,6 +15,7 @@ from qkexport.engine.inspection import is_engine
 from qkexport.errors import BackendUnavailableError, QkexportError, UsageError
 from qkexport.factory import is_factory_name
 from qkexport.input_options import InputSpec
+from qkexport.names import suggest
 
 __all__ = ["BenchResult", "bench"]
 
@@ -110,7 +111,8 @@ def _check_options(
             raise UsageError(message, note=note)
         if backend not in BACKENDS:
             message = f"Backend must be a known one, got {backend!r}."
-            raise UsageError(message, note=f"accepted: {', '.join(BACKENDS)}.")
+            note = f"accepted: {', '.join(BACKENDS)}."
+            raise UsageError(message, note=note, hint=suggest(backend, BACKENDS))
 
 
 def _contenders(sources: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, str]]:

@@ -70,6 +70,7 @@ def command(
     at here: that is `qkexport parity`.
 
     \b
+    Examples:
     qkexport bench model.pt2 model.onnx
     qkexport bench before.onnx after.onnx --backend ort --input ids=1,512:int64
     """

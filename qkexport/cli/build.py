@@ -58,11 +58,17 @@ _PATH: Final = click.Path(path_type=Path)
 @click.option("--cache", type=_PATH, metavar="DIR", help="Engines that need not be built again.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes of a matrix.  [default: one a CPU]")
 def command(models: tuple[Path, ...], output: Path, **options: Any) -> Outcome:
-    """Build TensorRT engines from .onnx models, each with a manifest beside it.
+    r"""Build TensorRT engines from .onnx models, each with a manifest beside it.
 
     With an OUTPUT named like an engine, MODEL becomes one engine for all targets. With a folder,
     every MODEL is built for every target, each in a process of its own; engines that the cache
     (OUTPUT/.cache) has are not built again.
+
+    \b
+    Examples:
+    qkexport build model.onnx -o model.engine
+    qkexport build model.onnx -o model.engine --target sm_89,sm_120 --shape x=1x8,4x64,8x512
+    qkexport build a.onnx b.onnx -o engines --target all --bundle bundle
     """
     from qkexport.engine.pipeline import ENGINE_SUFFIXES
 

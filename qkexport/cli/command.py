@@ -21,6 +21,8 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # docstrings are raw; click wants the character that keeps the lines of a paragraph
+        self.help = (self.help or "").replace("\\b\n", "\b\n")
         self.params.extend(_common_options())
 
     def invoke(self, ctx: click.Context) -> Any:

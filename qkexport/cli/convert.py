@@ -71,11 +71,17 @@ def command(
     no_verify: bool,
     **options: Any,
 ) -> Outcome:
-    """Convert a model to ONNX with its QK-norm attentions fused.
+    r"""Convert a model to ONNX with its QK-norm attentions fused.
 
     SOURCE is an .onnx or .pt2 file, a package.module:factory, a local Hugging Face folder, or with
     --allow-pickle a .pt/.pth that holds a whole nn.Module. The result is compared with the source
     before it is written.
+
+    \b
+    Examples:
+    qkexport convert package.module:factory -o model.onnx --require-fused all
+    qkexport convert model.pt2 -o model.onnx --dtype float16 --dynamic ids:1=seq:1:512
+    qkexport convert plain.onnx -o native.onnx --form native --runtime tensorrt
     """
     given: dict[str, Any] = read_inputs(file) if file is not None else {}
     given |= {spec.name: spec for spec in map(InputSpec.parse, specs)}

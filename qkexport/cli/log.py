@@ -1,4 +1,4 @@
-"""Logs on stderr; on a terminal the current stage is shown by a spinner."""
+"""Logs on stderr; on a terminal the current stage is shown by a spinner with the time it took."""
 
 from __future__ import annotations
 
@@ -49,17 +49,22 @@ def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[No
 def _spinner() -> Iterator[logging.Handler]:
     try:
         from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     except ImportError:
         yield logging.NullHandler()
         return
-    with Console(file=sys.stderr, markup=False).status("starting") as status:
-        yield _StatusHandler(status)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        yield _StageHandler(progress)
 
 
-class _StatusHandler(logging.Handler):
-    def __init__(self, status: Any) -> None:
+class _StageHandler(logging.Handler):
+    """Shows the latest message, and how long the command has been at work."""
+
+    def __init__(self, progress: Any) -> None:
         super().__init__(logging.INFO)
-        self._status = status
+        self._progress = progress
+        self._task = progress.add_task("starting", total=None)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._status.update(record.getMessage())
+        self._progress.update(self._task, description=record.getMessage())

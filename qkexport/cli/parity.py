@@ -110,6 +110,7 @@ def command(
     against the same model in float64.
 
     \b
+    Examples:
     qkexport parity model.pt2 model.onnx
     qkexport parity package.module:factory model.onnx --suite full --report parity.html
     qkexport parity original.onnx converted.onnx --backend ort-stock,ort --require ort

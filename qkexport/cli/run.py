@@ -102,6 +102,9 @@ def _report(error: Exception, command: str, options: _Common) -> int:
     if options.debug:
         traceback.print_exception(error)
     code = _exit_code(error)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return code
     if options.as_json:
         described = {"type": type(error).__name__, **_parts(error)}
         _print_json(command, {"error": described, "exit_code": code})

@@ -28,9 +28,14 @@ _PATH: Final = click.Path(path_type=Path)
 @click.option("--output", type=_PATH, help="Keeps the outputs by name, .npz or .pt.")
 @click.option("--backend", help="ort or ort-stock for an .onnx file.  [default: ort-stock]")
 def command(model: Path, inputs: Path, output: Path | None, backend: str | None) -> Outcome:
-    """Run an engine, or an .onnx file, once.
+    r"""Run an engine, or an .onnx file, once.
 
     An engine needs the GPU it was built for; its manifest is checked before it is loaded.
+
+    \b
+    Examples:
+    qkexport run model.engine --inputs inputs.npz --output outputs.npz
+    qkexport run model.onnx --backend ort --inputs inputs.npz
     """
     from qkexport.engine.inspection import is_engine
     from qkexport.manifest import manifest_path, read_manifest

@@ -10,6 +10,7 @@ from qkexport.engine.bindings import Flavour, is_installed
 from qkexport.engine.device import Gpu, find_gpu
 from qkexport.engine.options import AttentionChoice
 from qkexport.errors import BackendUnavailableError, UsageError
+from qkexport.names import suggest
 
 AUTO: Final = "auto"
 
@@ -51,7 +52,8 @@ def _named(wanted: str) -> Runtime:
     except ValueError:
         message = f"Runtime must be a known one, got {wanted!r}."
         accepted = ", ".join([AUTO, *Flavour])
-        raise UsageError(message, note=f"accepted: {accepted}.") from None
+        hint = suggest(wanted, [AUTO, *Flavour])
+        raise UsageError(message, note=f"accepted: {accepted}.", hint=hint) from None
 
 
 def _automatic(targets: Sequence[str], attention: AttentionChoice, gpu: Gpu | None) -> Runtime:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qkexport.errors import UsageError
+from qkexport.names import suggest
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.engine_sizes import within_engines
@@ -125,7 +126,8 @@ def _check_options(
     for backend in (*backends, *require):
         if backend not in BACKENDS:
             message = f"Backend must be a known one, got {backend!r}."
-            raise UsageError(message, note=f"accepted: {', '.join(BACKENDS)}.")
+            note = f"accepted: {', '.join(BACKENDS)}."
+            raise UsageError(message, note=note, hint=suggest(backend, BACKENDS))
     if suite is not None and suite not in list(Suite):
         raise UsageError(f"Suite must be one of {', '.join(Suite)}, got {suite!r}.")
     if not candidates:

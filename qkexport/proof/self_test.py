@@ -17,6 +17,7 @@ import torch
 from qkexport.errors import UnsupportedModelError, UsageError
 from qkexport.export.node import attention_nodes, spell_by_position
 from qkexport.interpret import Interpreter
+from qkexport.names import suggest
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Suite, suite_cases
 from qkexport.proof.fused_graph import fused_graph
@@ -177,7 +178,8 @@ def _mutants(names: Sequence[str]) -> list[Mutant]:
     for name in names:
         if name not in MUTANTS:
             message = f"Mutant must be a known one, got {name!r}."
-            raise UsageError(message, note=f"accepted: {', '.join(MUTANTS)}.")
+            note = f"accepted: {', '.join(MUTANTS)}."
+            raise UsageError(message, note=note, hint=suggest(name, MUTANTS))
     return [MUTANTS[name] for name in names or MUTANTS]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-
 import torch
 
 from qkexport.errors import UsageError
+from qkexport.names import suggest
 from qkexport.run.runner import TensorInfo, Tensors
 
 
@@ -21,10 +20,9 @@ def checked_inputs(
     names = [info.name for info in expected]
     for name in given:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
             message = f"Model on {backend} has no input of that name, got {name!r}."
-            hint = f"did you mean {close[0]!r}?" if close else None
-            raise UsageError(message, note=f"its inputs are {', '.join(names)}.", hint=hint)
+            note = f"its inputs are {', '.join(names)}."
+            raise UsageError(message, note=note, hint=suggest(name, names))
     missing = [name for name in names if name not in given]
     if missing:
         message = f"Model on {backend} needs every input, got none for {', '.join(missing)}."

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from qkexport.errors import UsageError
+from qkexport.names import suggest
 from qkexport.run.ort_runner import CUSTOM, STOCK, OrtRunner
 from qkexport.run.program import Program
 from qkexport.run.runner import Runner
@@ -37,7 +38,8 @@ def open_runner(source: Program | Path, backend: str) -> Runner:
     """
     if backend not in BACKENDS:
         message = f"Backend must be a known one, got {backend!r}."
-        raise UsageError(message, note=f"accepted: {', '.join(BACKENDS)}.")
+        note = f"accepted: {', '.join(BACKENDS)}."
+        raise UsageError(message, note=note, hint=suggest(backend, BACKENDS))
     accepted = backends_for(source)
     if backend not in accepted:
         name = source.name if isinstance(source, Path) else "a PyTorch model"

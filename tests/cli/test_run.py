@@ -197,6 +197,42 @@ def test_every_command_has_help_and_the_common_options(
     assert all(option in text for option in ("--json", "--verbose", "--quiet", "--debug"))
 
 
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_every_command_shows_examples_that_parse(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run([name, "--help"])
+    text = capsys.readouterr().out
+    examples = [line.split() for line in text.splitlines()]
+    examples = [words for words in examples if words[:2] == ["qkexport", name]]
+    assert examples
+    for words in examples:
+        context = click.Context(group, info_name="qkexport")
+        command = group.get_command(context, name)
+        assert command is not None
+        command.make_context(name, words[2:], parent=context)
+
+
+def test_without_a_command_the_help_is_shown_and_no_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("Usage: qkexport")
+    assert "Error" not in text
+
+
+def test_shells_can_complete_commands_and_options() -> None:
+    for words, expected in (("qkexport con", "convert"), ("qkexport convert --fo", "--form")):
+        completed = _run_with(
+            "from qkexport.cli import main; main()",
+            _QKEXPORT_COMPLETE="bash_complete",
+            COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split()) - 1),
+        )
+        assert completed.split() == [f"plain,{expected}"]
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("qkexport, version ")
