@@ -17,6 +17,8 @@ ACCEPTED: Final = (
 )
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 _PICKLE_MAGIC: Final = b"\x80"
+_MOST_UNPACKED: Final = 20  # times the size of the file; JSON packs to a tenth
+_ALWAYS_UNPACKED: Final = 1 << 24  # a small archive may be anything
 _LFS_MAGIC: Final = b"version https://git-lfs"
 
 
@@ -59,6 +61,7 @@ def identify(path: Path, *, allow_pickle: bool = False) -> FileKind:
 def _identify_zip(path: Path, allow_pickle: bool) -> FileKind:
     try:
         with zipfile.ZipFile(path) as archive:
+            _refuse_bomb(path, archive)
             names = archive.namelist()
             inner = {name.partition("/")[2] or name for name in names}
             if "archive_format" in inner or "serialized_exported_program.json" in names:
@@ -72,6 +75,14 @@ def _identify_zip(path: Path, allow_pickle: bool) -> FileKind:
                 return _judge_pickle(path, _scan(path, stream), allow_pickle)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise _refuse_damaged(path, f"a damaged zip archive ({error})") from None
+
+
+def _refuse_bomb(path: Path, archive: zipfile.ZipFile) -> None:
+    """Torch stores its records as they are; what unpacks to many times the file was made to."""
+    unpacked = sum(record.file_size for record in archive.infolist())
+    if unpacked > _MOST_UNPACKED * path.stat().st_size + _ALWAYS_UNPACKED:
+        value = f"an archive that unpacks to {unpacked / 1e6:.0f} MB"
+        raise _refuse(path, "must not be a zip bomb", value, "do not load it.")
 
 
 def _scan(path: Path, stream: object) -> PickleScan:

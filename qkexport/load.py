@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from qkexport.errors import LoadError
 from qkexport.factory import call_factory, check_answer, is_factory_name
 from qkexport.filetype import ACCEPTED, FileKind, identify
+from qkexport.onnx_checks import check_model
 from qkexport.tensor_names import TensorNames
 from qkexport.trial import Trial
 
@@ -183,30 +184,8 @@ def _load_onnx(path: Path) -> OnnxSource:
         raise LoadError(message, hint="save or download it again.") from error
     if not nodes and not model.graph.outputs:
         raise LoadError(f"Source {path} must be an ONNX model, got one without a graph.")
-    for value in model.graph.initializers.values():
-        _check_external_data(path, value.const_value)
+    check_model(path, model)
     return OnnxSource(str(path), model, path)
-
-
-def _check_external_data(path: Path, tensor: ir.TensorProtocol | None) -> None:
-    import onnx_ir as ir
-
-    if not isinstance(tensor, ir.ExternalTensor):
-        return
-    location = Path(tensor.location)
-    if location.is_absolute() or ".." in location.parts:
-        message = f"Source {path} must keep external data in its own folder, got {location}."
-        raise LoadError(message)
-    data = Path(tensor.path)
-    end = (tensor.offset or 0) + (tensor.length or 0)
-    if not data.is_file():
-        message = f"Source {path} must have its external data beside it, got no {data}."
-    elif data.stat().st_size < end:
-        size = data.stat().st_size
-        message = f"Source {path} needs {end} bytes of external data in {data}, got {size}."
-    else:
-        return
-    raise LoadError(message, hint="copy the model and its data file together.")
 
 
 def _missing(path: Path) -> LoadError:

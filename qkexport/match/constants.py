@@ -30,6 +30,11 @@ _FOLDABLE: Final = frozenset(
 )  # fmt: skip
 
 
+_ELEMENTWISE: Final = frozenset(
+    {"Add", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mod", "Mul", "Pow", "Sub", "Where"}
+)
+
+
 class Constants:
     """Answers which values of one graph are constants.
 
@@ -85,8 +90,33 @@ class Constants:
         for value, array in zip(node.inputs, arrays, strict=True):
             if value is not None and (array is None or array.size > _MAX_FOLDED):
                 return None
+        if _elements(node.op_type, [array for array in arrays if array is not None]) > _MAX_FOLDED:
+            return None
         folded = _evaluate(node, arrays, self._opset)
         return None if folded is None or folded.size > _MAX_FOLDED else folded
+
+
+def _elements(op_type: str, arrays: list[Array]) -> float:
+    """Elements of a result, or an upper bound, before anything is computed."""
+    shapes = [array.shape for array in arrays]
+    try:
+        if op_type == "ConstantOfShape":
+            return math.prod(map(int, arrays[0].reshape(-1)))
+        if op_type == "Range":
+            start, limit, step = (float(array.reshape(())) for array in arrays)
+            return abs((limit - start) / step)
+        if op_type == "Expand":
+            target = tuple(map(int, arrays[1].reshape(-1)))
+            return math.prod(np.broadcast_shapes(shapes[0], target))
+        if op_type == "Tile":
+            return arrays[0].size * math.prod(map(int, arrays[1].reshape(-1)))
+        if op_type == "Gather":
+            return arrays[0].size * arrays[1].size / min(shapes[0], default=1)
+        if op_type in _ELEMENTWISE:
+            return math.prod(np.broadcast_shapes(*shapes))
+    except (ArithmeticError, ValueError, IndexError):
+        return math.inf  # not what the operator takes
+    return sum(array.size for array in arrays)
 
 
 def _small(tensor: ir.TensorProtocol, limit: int) -> Array | None:

@@ -41,7 +41,11 @@ def find_attention(model: ir.Model) -> MatchReport:
     facts = Facts(model.graph)
     found: list[Attention] = []
     for node in model.graph:
-        found.extend(_attentions_at(facts, node))
+        try:
+            found.extend(_attentions_at(facts, node))
+        except RecursionError:
+            reason = "the computation before it is too deep to follow"
+            found.append(NearMiss(_name(node), node, reason, has_norm=True))
     return MatchReport(tuple(found))
 
 
