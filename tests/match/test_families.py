@@ -61,7 +61,7 @@ def _check_report(family: Family, fused: FusedModel) -> None:
     for part, reason in zip(family.skipped, reasons, strict=True):
         assert part in reason
     for match in report.matches:
-        for field, expected in family.spec.items():
+        for field, expected in family.expected.items():
             actual = getattr(match.spec, field)
             close = pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected
             assert actual == close, f"{match.name}: {field}"

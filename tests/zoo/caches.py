@@ -100,11 +100,13 @@ def _tokens(module: nn.Module, *lengths: int) -> Sample:
     return Sample(randomized(module), args, {}, shapes)
 
 
+_QUERY_ONLY: Final = {"qk_norm": "layer", "rotary": "none", "normalize_key": False}
+
 FAMILIES: Final = (
-    Family("qwen3 cache", qwen3_cache, 1, {"rotary": "after_norm", "num_kv_heads": 2},
+    Family("qwen3 cache", qwen3_cache, 1, {"num_kv_heads": 2},
            implementations=("sdpa", "eager")),
-    Family("shared keys", lambda _: _tokens(SharedKeys(), 7), 2),
-    Family("query norm only", lambda _: _tokens(OneSided("q"), 7), 1, {"normalize_key": False}),
-    Family("key norm only", lambda _: _tokens(OneSided("k"), 7), 0, skipped=("only the keys",)),
-    Family("merged attention", lambda _: _tokens(Merged(), 7, 4), 0, skipped=("different streams",)),
+    Family("shared keys", lambda _: _tokens(SharedKeys(), 7), 2, {"rotary": "none"}),
+    Family("query norm only", lambda _: _tokens(OneSided("q"), 7), 1, _QUERY_ONLY),
+    Family("key norm only", lambda _: _tokens(OneSided("k"), 7), 0, skipped=("only the keys are normalized",)),
+    Family("merged attention", lambda _: _tokens(Merged(), 7, 4), 0, skipped=("query and key join different streams",)),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from zoo.streams import joint
 def llama4(implementation: str) -> Sample:
     """The whole model: a norm without gain after a complex rotation."""
     return causal_lm(
-        "llama4_text", implementation, no_rope_layers=[1, 1], num_local_experts=2,
+        "llama4_text", implementation, num_hidden_layers=1, no_rope_layers=[1], num_local_experts=2,
         intermediate_size_mlp=32,
     )  # fmt: skip
 
@@ -83,15 +83,14 @@ def z_image(implementation: str) -> Sample:
     return _turned(_Turned(block.attention), 4)
 
 
-_TURNED: Final = {"qk_norm": "rms", "rotary": "after_norm", "rotary_interleaved": True}
+_TURNED: Final[dict[str, Any]] = {"rotary_interleaved": True}
 _SCALE: Final = math.sqrt(math.log(7, 3)) * 8**-0.5
 
 FAMILIES: Final = (
-    Family("llama 4", llama4, 2, _TURNED | {"rotary": "before_norm"}, rows="Llama 4",
+    Family("llama 4", llama4, 1, _TURNED | {"rotary": "before_norm"},
            implementations=("sdpa", "eager")),
-    Family("qwen image", qwen_image, 1, _TURNED, rows="Qwen-Image"),
-    Family("lumina 2", lumina2, 1, _TURNED | {"num_kv_heads": 2}, rows="Lumina 2"),
-    Family("lumina 2 by length", lambda how: lumina2(how, 3), 1, _TURNED | {"scale": _SCALE},
-           rows="Lumina 2, proportional attention"),
-    Family("z-image", z_image, 1, _TURNED, rows="Z-Image"),
+    Family("qwen image", qwen_image, 1, _TURNED),
+    Family("lumina 2", lumina2, 1, _TURNED | {"num_kv_heads": 2}),
+    Family("lumina 2 by length", lambda how: lumina2(how, 3), 1, _TURNED | {"scale": _SCALE}),
+    Family("z-image", z_image, 1, _TURNED),
 )  # fmt: skip

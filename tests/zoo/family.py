@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -19,6 +19,10 @@ class Sample:
     dynamic_shapes: Any = None
 
 
+# The form of Qwen3 and of most that came after it.
+_MOST_COMMON: Final = {"qk_norm": "rms", "norm_axis": "head", "rotary": "after_norm"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """A family and its expected matches.
@@ -27,11 +31,11 @@ class Family:
         name: Of the row.
         build: Makes the sample for an attention implementation.
         fused: Number of attentions that fuse.
-        spec: Fields that every fused spec has, by name.
+        spec: Fields that every fused spec has, by name, where they are not Qwen3's; None: they
+            differ from layer to layer.
         skipped: Part of the reason of each attention with a norm that stays.
         implementations: Attention implementations the model has.
         opsets: Opsets to export at.
-        rows: Names of the models this row stands for, for the table in the documentation.
         quick: Exported in the quick test run too; others are like one that is.
     """
 
@@ -42,8 +46,13 @@ class Family:
     skipped: tuple[str, ...] = ()
     implementations: tuple[str, ...] = ("sdpa",)
     opsets: tuple[int, ...] = (20, 23, 24)
-    rows: str = ""
     quick: bool = True
+
+    @property
+    def expected(self) -> Mapping[str, Any]:
+        """Fields that every fused spec has, by name."""
+        fields = _MOST_COMMON | dict(self.spec)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def randomized(module: torch.nn.Module) -> torch.nn.Module:

@@ -71,14 +71,23 @@ def layer(
     return Sample(randomized(_Layer(made, rotates, arguments or {})), args, {}, shapes)
 
 
-def _row(name: str, *names: str, fused: int = 1, spec: dict[str, Any], skipped: tuple[str, ...] = (),
-         **options: Any) -> Family:  # fmt: skip
+def _row(
+    name: str,
+    *names: str,
+    fused: int = 1,
+    spec: dict[str, Any] | None = None,
+    skipped: tuple[str, ...] = (),
+    quick: bool = True,
+    **options: Any,
+) -> Family:
     build = functools.partial(layer, *names)
 
     def sample(implementation: str) -> Sample:
         return build(implementation, **options)
 
-    return Family(name, sample, fused, spec, skipped, implementations=("sdpa", "eager"))
+    return Family(
+        name, sample, fused, spec or {}, skipped, implementations=("sdpa", "eager"), quick=quick
+    )
 
 
 class _Merged(nn.Module):
@@ -108,58 +117,57 @@ def t5gemma2(implementation: str) -> Sample:
 
 FAMILIES: Final = (
     _row("chameleon", "chameleon", "ChameleonAttention", "ChameleonConfig",
-         spec={"qk_norm": "layer", "rotary": "after_norm"}),
+         spec={"qk_norm": "layer"}),
     _row("timesfm 2.5", "timesfm2_5", "TimesFm2_5Attention", "TimesFm2_5Config",
-         spec={"qk_norm": "rms", "rotary": "before_norm", "scale": 1.0}),
+         spec={"rotary": "before_norm", "scale": 1.0}),
     _row("esm c", "esmc", "EsmcAttention", "EsmcConfig",
          options={"num_key_value_heads": 4}, spec={"qk_norm": "layer", "norm_axis": "hidden"}),
     _row("internvl vision", "internvl", "InternVLVisionAttention", "InternVLVisionConfig",
          rotates=False, layer_idx=None, options={"use_qk_norm": True},
-         spec={"qk_norm": "rms", "norm_axis": "hidden"}),
-    _row("qwen3 vl", "qwen3_vl", "Qwen3VLTextAttention", "Qwen3VLTextConfig",
-         spec={"qk_norm": "rms", "rotary": "after_norm"}),
+         spec={"norm_axis": "hidden", "rotary": "none"}),
+    _row("qwen3 vl", "qwen3_vl", "Qwen3VLTextAttention", "Qwen3VLTextConfig", quick=False),
     _row("qwen3.5", "qwen3_5", "Qwen3_5Attention", "Qwen3_5TextConfig",
-         options={"head_dim": 16}, rotary_dim=4, spec={"qk_norm": "rms", "rotary_dim": 4}),
+         options={"head_dim": 16}, rotary_dim=4, spec={"rotary_dim": 4}),
     _row("gemma 3n", "gemma3n", "Gemma3nTextAttention", "Gemma3nTextConfig",
          options={"num_kv_shared_layers": 0, "layer_types": ["full_attention"] * 2},
-         spec={"qk_norm": "rms", "scale": 1.0}),
-    _row("afmoe", "afmoe", "AfmoeAttention", "AfmoeConfig", spec={"qk_norm": "rms"}),
-    _row("step 3.7", "step3p7", "Step3p7Attention", "Step3p7TextConfig", spec={"qk_norm": "rms"}),
-    _row("exaone moe", "exaone_moe", "ExaoneMoeAttention", "ExaoneMoeConfig", spec={"qk_norm": "rms"}),
-    _row("hy v3", "hy_v3", "HYV3Attention", "HYV3Config", spec={"qk_norm": "rms"}),
-    _row("dory", "dory", "DoryAttention", "DoryConfig", fused=0, spec={}, skipped=("rotation",)),
+         spec={"scale": 1.0}),
+    _row("afmoe", "afmoe", "AfmoeAttention", "AfmoeConfig", quick=False),
+    _row("step 3.7", "step3p7", "Step3p7Attention", "Step3p7TextConfig", quick=False),
+    _row("exaone moe", "exaone_moe", "ExaoneMoeAttention", "ExaoneMoeConfig", quick=False),
+    _row("hy v3", "hy_v3", "HYV3Attention", "HYV3Config", quick=False),
+    _row("dory", "dory", "DoryAttention", "DoryConfig", fused=0, skipped=("comes after the rotation",)),
     _row("flex olmo", "flex_olmo", "FlexOlmoAttention", "FlexOlmoConfig",
-         spec={"qk_norm": "rms", "norm_axis": "hidden"}),
+         spec={"norm_axis": "hidden"}, quick=False),
     _row("olmo hybrid", "olmo_hybrid", "OlmoHybridAttention", "OlmoHybridConfig",
-         spec={"qk_norm": "rms", "norm_axis": "hidden"}),
-    _row("beam", "beam", "BeamAttention", "BeamConfig", spec={"qk_norm": "rms"}),
-    _row("kolibri", "kolibri1", "Kolibri1Attention", "Kolibri1Config", spec={"qk_norm": "rms"}),
-    _row("mellum", "mellum", "MellumAttention", "MellumConfig", spec={"qk_norm": "rms"}),
+         spec={"norm_axis": "hidden"}, quick=False),
+    _row("beam", "beam", "BeamAttention", "BeamConfig", quick=False),
+    _row("kolibri", "kolibri1", "Kolibri1Attention", "Kolibri1Config", quick=False),
+    _row("mellum", "mellum", "MellumAttention", "MellumConfig", quick=False),
     _row("laguna", "laguna", "LagunaAttention", "LagunaConfig", extra={"num_heads": 4},
-         spec={"qk_norm": "rms"}),
+         quick=False),
     _row("qwen3 omni", "qwen3_omni_moe", "Qwen3OmniMoeThinkerTextAttention",
-         "Qwen3OmniMoeTextConfig", spec={"qk_norm": "rms", "rotary": "after_norm"}),
+         "Qwen3OmniMoeTextConfig", quick=False),
     _row("embedding gemma 2", "embedding_gemma2", "EmbeddingGemma2Attention",
-         "EmbeddingGemma2TextConfig", spec={"qk_norm": "rms"}),
+         "EmbeddingGemma2TextConfig", quick=False),
     _row("muse spark", "muse_spark", "MuseSparkTextAttention", "MuseSparkTextConfig",
-         options={"qk_scale_factor": 3.0}, spec={"qk_norm": "rms", "scale": 0.75}),
+         options={"qk_scale_factor": 3.0}, spec={"scale": 0.75}),
     _row("inkling", "inkling", "InklingAttention", "InklingTextConfig", rotates=False,
          options={"swa_head_dim": 16, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2},
-         spec={"qk_norm": "rms", "rotary": "none", "scale": 1 / 16}),
+         spec={"rotary": "none", "scale": 1 / 16}),
     _row("molmo 2", "molmo2", "Molmo2Attention", "Molmo2TextConfig",
-         options={"qk_norm_type": "qwen3"}, spec={"qk_norm": "rms", "norm_axis": "head"}),
+         options={"qk_norm_type": "qwen3"}, quick=False),
     _row("molmo 2 olmo", "molmo2", "Molmo2Attention", "Molmo2TextConfig",
-         options={"qk_norm_type": "olmo"}, spec={"qk_norm": "rms", "norm_axis": "hidden"}),
+         options={"qk_norm_type": "olmo"}, spec={"norm_axis": "hidden"}, quick=False),
     _row("pe audio", "pe_audio", "PeAudioEncoderAttention", "PeAudioEncoderConfig",
-         fused=0, spec={}, skipped=("ReduceSum",)),
-    _row("neomme", "neomme", "NeoMMEAttention", "NeoMMEConfig", spec={"qk_norm": "rms"}),
+         fused=0, skipped=("between norm and scores stands ReduceSum",)),
+    _row("neomme", "neomme", "NeoMMEAttention", "NeoMMEConfig", quick=False),
     _row("janus vision", "janus", "JanusVisionAttention", "JanusVisionConfig", rotates=False,
          layer_idx=None, options={"use_qk_norm": True, "num_attention_heads": 1},
-         spec={"qk_norm": "layer"}),
-    Family("t5gemma 2", t5gemma2, 0, skipped=("different streams",),
+         spec={"qk_norm": "layer", "rotary": "none"}),
+    Family("t5gemma 2", t5gemma2, 0, skipped=("query and key join different streams",),
            implementations=("sdpa", "eager")),
     dataclasses.replace(
-        _row("flint", "flint", "FlintAttention", "FlintConfig", fused=0, spec={}, skipped=("sink",)),
+        _row("flint", "flint", "FlintAttention", "FlintConfig", fused=0, skipped=("attention sink",)),
         implementations=("eager",),
     ),
 )  # fmt: skip

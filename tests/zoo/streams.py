@@ -226,14 +226,14 @@ def hunyuan_dit(implementation: str) -> Sample:
 
 
 FAMILIES: Final = (
-    Family("flux", flux, 2, {"qk_norm": "rms", "rotary": "after_norm", "rotary_interleaved": True}),
-    Family("stable diffusion 3.5", sd3, 3, {"qk_norm": "rms", "rotary": "none"}),
-    Family("wan", wan, 2, {"qk_norm": "rms", "norm_axis": "hidden"}),
+    Family("flux", flux, 2, {"rotary_interleaved": True}),
+    Family("stable diffusion 3.5", sd3, 3, {"rotary": "none"}),
+    Family("wan", wan, 2, {"norm_axis": "hidden", "rotary": None}),
     Family("cogvideox", cogvideox, 1, {"qk_norm": "layer"}),
-    Family("ltx", ltx, 2, {"qk_norm": "rms", "norm_axis": "hidden"}),
-    Family("hunyuan video", hunyuan_video, 2, {"qk_norm": "rms", "rotary": "after_norm"}),
+    Family("ltx", ltx, 2, {"norm_axis": "hidden", "rotary": None}),
+    Family("hunyuan video", hunyuan_video, 2),
     Family("auraflow", auraflow, 2, {"qk_norm": "layer", "rotary": "none"}),
     Family("cogview 4", cogview4, 1, {"qk_norm": "layer"}),
-    Family("mochi", mochi, 0, skipped=("Concat",)),
+    Family("mochi", mochi, 0, skipped=("between norm and scores stands Concat",)),
     Family("hunyuan dit", hunyuan_dit, 4, {"qk_norm": "layer"}),
 )

@@ -80,8 +80,11 @@ class BatchedHeads(nn.Module):
 
 
 FAMILIES: Final = (
-    Family("log temperature", lambda _: tokens(LogTemperature()), 1, {"scale": 1 / 8}),
-    Family("key temperature", lambda _: tokens(KeyTemperature()), 1, {"qk_norm": "l2"}),
-    Family("softcap", lambda _: tokens(Capped()), 1, {"softcap": 5.0, "scale": 0.3}),
-    Family("heads in the batch", lambda _: tokens(BatchedHeads()), 1, {"num_heads": 4}),
+    Family("log temperature", lambda _: tokens(LogTemperature()), 1, {"rotary": "none", "scale": 1 / 8}),
+    Family("key temperature", lambda _: tokens(KeyTemperature()), 1,
+           {"qk_norm": "l2", "rotary": "none"}),
+    Family("softcap", lambda _: tokens(Capped()), 1,
+           {"rotary": "none", "softcap": 5.0, "scale": 0.3}),
+    Family("heads in the batch", lambda _: tokens(BatchedHeads()), 1,
+           {"qk_norm": "layer", "rotary": "none", "num_heads": 4}),
 )  # fmt: skip
