@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qkexport.export import save_model
+from qkexport.files import remove_abandoned_folders
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -44,11 +46,16 @@ class StagedModel:
 def staged_model(model: ir.Model, destination: Path) -> Iterator[StagedModel]:
     """Writes a model beside its destination; without `commit` nothing is left of it.
 
+    What a killed conversion left in the folder is removed by the next one.
+
     Args:
         model: To be written.
         destination: An .onnx path in an existing folder; a file there survives until `commit`.
     """
-    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".qkexport-") as folder:
+    beside = destination.parent
+    remove_abandoned_folders(beside)
+    prefix = f".{os.getpid()}."
+    with tempfile.TemporaryDirectory(dir=beside, prefix=prefix, suffix=".partial") as folder:
         path = Path(folder) / destination.name
         save_model(model, path)
         yield StagedModel(model, path, destination)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,24 @@ def test_nothing_is_left_of_a_model_that_is_not_committed(tmp_path: Path) -> Non
     with staged_model(model, tmp_path / "m.onnx") as staged:
         assert _weight(staged.path) == 1
     assert _names(tmp_path) == set()
+    assert [path.name for path in tmp_path.iterdir()] == ["sources"]
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "import onnx_ir as ir\n"
+        "from qkexport.staging import staged_model\n"
+        "with staged_model(ir.load(sys.argv[1]), Path(sys.argv[2])):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    model = _model(1, tmp_path / "sources")
+    source, target = tmp_path / "sources" / "1.onnx", tmp_path / "m.onnx"
+    subprocess.run([sys.executable, "-c", code, source, target], check=False)
+    assert len(list(tmp_path.glob(".*.partial"))) == 1
+    with staged_model(model, target) as staged:
+        assert list(tmp_path.glob(".*.partial")) == [staged.path.parent]
     assert [path.name for path in tmp_path.iterdir()] == ["sources"]
 
 
