@@ -46,7 +46,7 @@ def _library(name: str) -> Path:
 def test_the_exporters_schema_has_the_attributes_inputs_and_outputs_of_the_page() -> None:
     schema = _ALL_OUTPUTS.op_schema
     assert schema is not None
-    assert {name: attr.type.name for name, attr in schema.attributes.items()} == {
+    assert {name: str(attr.type).split(".")[-1] for name, attr in schema.attributes.items()} == {
         row.name: row.kind for row in ATTRIBUTES
     }
     assert all(attribute.required for attribute in schema.attributes.values())
