@@ -91,7 +91,7 @@ def run_candidate(
         candidate: What is judged.
         cases: The inputs, with the reference's answers.
         settings: How it is judged.
-        seconds: Time spent is added under `loading`, `candidates` and `compare`.
+        seconds: Time spent is added under `loading`, `candidates`, `compare` and `noise`.
         spool: Where its outputs are kept for the comparison of candidates; None keeps none.
         stop: Stop at the first case that fails.
     """
@@ -168,12 +168,13 @@ class _Judge:
         except QkexportError as error:
             failed = dataclasses.replace(known, error=str(error))
             return self._saved(failed, case)
-        ran = time.perf_counter()
+        ran, noise = time.perf_counter(), self.seconds.get("noise", 0.0)
         result = dataclasses.replace(
             known, seconds=ran - start, comparison=self._compare(case, found)
         )
+        noise = self.seconds.get("noise", 0.0) - noise
         self._count("candidates", ran - start)
-        self._count("compare", time.perf_counter() - ran)
+        self._count("compare", time.perf_counter() - ran - noise)
         if self.spool is not None:
             named = {self.pairing.renamed.get(name, name): x for name, x in found.items()}
             self.spool.write(f"{self.name} {self.runner.backend} {case.label}", named)
@@ -195,8 +196,18 @@ class _Judge:
     def _noise(self, case: Prepared, narrow: torch.dtype | None) -> NoiseEffects:
         if narrow not in case.noise:
             inputs = case.inputs
-            case.noise[narrow] = NoiseEffects(lambda: self.reference.noisy(inputs, narrow))
+            case.noise[narrow] = NoiseEffects(lambda: self._noise_draws(inputs, narrow))
         return case.noise[narrow]
+
+    def _noise_draws(self, inputs: Tensors, narrow: torch.dtype | None) -> Iterator[Tensors]:
+        draws = self.reference.noisy(inputs, narrow)
+        while True:
+            start = time.perf_counter()
+            drawn = next(draws, None)
+            self._count("noise", time.perf_counter() - start)
+            if drawn is None:
+                return
+            yield drawn
 
     def _output_type(self, found: Tensors) -> torch.dtype | None:
         """The type of the candidate's outputs, if it is not the reference's."""

@@ -155,7 +155,8 @@ class ParityResult:
         absent: Required backends that are not here.
         pairs: Differences between candidates.
         environment: Versions and machine.
-        seconds: Time of loading, of the oracle, of PyTorch, of the candidates and of comparing.
+        seconds: Time of loading, of the oracle, of PyTorch, of the candidates, of comparing,
+            and of the oracle under noise where that was needed.
     """
 
     reference: str

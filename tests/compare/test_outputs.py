@@ -113,12 +113,33 @@ def test_rows_that_amplify_rounding_are_told_from_wrong_ones_by_noise() -> None:
     assert not compare_outputs(candidate, oracle)
     result = compare_outputs(candidate, oracle, noise=noise)
     assert result
-    assert draws == 3
+    assert draws == 2, "two draws leave no doubt"
     assert [output.noise_measured for output in result.outputs] == [False, True]
 
     candidate["hidden"][2] += 1e-4  # a row that noise does not move
     failure = compare_outputs(candidate, oracle, noise=noise).failures[0]
     assert (failure.name, failure.rows_failed) == ("hidden", 1)
+    assert draws == 2 + 3
+
+
+def test_what_few_draws_leave_in_doubt_is_judged_by_all() -> None:
+    oracle = _outputs()
+    candidate = _rounded(oracle)
+    candidate["hidden"][1] += 1e-4
+    sizes: list[float] = []
+
+    def noise() -> Iterator[dict[str, torch.Tensor]]:
+        for size in (2e-5, 2e-5, 1e-6, 1e-6, 1e-6, 1e-6, 1e-6, 1e-6):
+            sizes.append(size)
+            drawn = {name: value.clone() for name, value in oracle.items()}
+            drawn["hidden"][1] += size
+            yield drawn
+
+    # two draws allow 6 x 2e-5, all of them half as much
+    result = compare_outputs(candidate, oracle, noise=noise)
+    assert len(sizes) == 8
+    assert not result
+    assert result.failures[0].usage > 1
 
 
 def test_noise_is_not_measured_when_everything_matches() -> None:
