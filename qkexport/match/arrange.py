@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from qkexport.match import recipe as r
 from qkexport.match.factors import whole
 from qkexport.match.facts import View
-from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, Layout, extent, labels
+from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, Axis, Layout, extent, labels
 
 
 def token_major(view: View) -> r.Recipe | None:
@@ -52,6 +52,30 @@ def ordered(recipe: r.Recipe, layout: Layout, order: Sequence[str]) -> r.Recipe 
     if moved == sorted(moved) and empty == missing:
         return recipe
     return r.unsqueeze(r.transpose(r.squeeze(recipe, empty), moved), missing)
+
+
+def taken_apart(recipe: r.Recipe, layout: Layout) -> tuple[r.Recipe, Layout] | None:
+    """[b*h, i, j] as [b, h, i, j]: afterwards no axis holds more than one digit."""
+    if all(len(factors) <= 1 for factors in layout):
+        return recipe, layout
+    shape: list[r.Recipe] = []
+    for place, factors in enumerate(layout):
+        sizes = [factor.size.known for factor in factors]
+        if sizes == [None]:
+            shape.append(r.shape_of(recipe, place, place + 1))
+        else:
+            shape.append(r.integers([-1 if size is None else size for size in sizes or [1]]))
+    target = r.concat(shape, 0)
+    holes = [i for part in shape if isinstance(part, r.Constant) for i in part.array if i < 0]
+    if len(holes) > 1:
+        return None
+    split: list[Axis] = []
+    for factors in layout:
+        split.extend((factor,) for factor in factors)
+        split.extend([()] if not factors else [])
+    if isinstance(target, r.Constant):
+        return r.reshape(recipe, [int(size) for size in target.array]), tuple(split)
+    return r.Apply("Reshape", (recipe, target)), tuple(split)
 
 
 def restored(recipe: r.Recipe, order: Sequence[str], layout: Layout) -> r.Recipe | None:

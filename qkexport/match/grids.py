@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, producer
+from qkexport.match.fills import all_ones
 from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, extent, labels
 from qkexport.match.moves import step_back
 from qkexport.match.sizes import ONE, Size
@@ -226,23 +226,6 @@ def _triangle(facts: Facts, view: View) -> Bound | None:
     if [labels(factors) for factors in view.layout[-2:]] != [(ROW,), (COLUMN,)]:
         return None
     shift = facts.constants.scalar(node.inputs[1]) if len(node.inputs) > 1 else 0.0
-    if shift is None or not _all_ones(facts, node.inputs[0]):
+    if shift is None or not all_ones(facts, node.inputs[0]):
         return None
     return Bound(not integer(node, "upper", 1), Offset(int(shift)))
-
-
-def _all_ones(facts: Facts, value: ir.Value) -> bool:
-    node = producer(value, "Expand", "ConstantOfShape")
-    array = facts.constants.array(value)
-    if array is not None:
-        return bool(array.all())
-    if node is None:
-        return False
-    if node.op_type == "Expand":
-        filled = facts.constants.scalar(node.inputs[0])
-        truth = facts.constants.array(node.inputs[0])
-        return filled == 1.0 or (
-            truth is not None and truth.dtype == np.bool_ and bool(truth.all())
-        )
-    given = node.attributes.get("value")
-    return given is not None and bool(given.as_tensor().numpy().all())

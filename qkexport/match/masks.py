@@ -14,7 +14,7 @@ from typing import Final
 import onnx_ir as ir
 
 from qkexport.match import recipe as r
-from qkexport.match.arrange import ordered
+from qkexport.match.arrange import ordered, taken_apart
 from qkexport.match.core import Mask
 from qkexport.match.facts import FLOATS, Facts, View
 from qkexport.match.layout import BATCH, COLUMN, HEAD, ROW, Layout
@@ -95,7 +95,8 @@ def _in_order(facts: Facts, view: View, node: ir.Node) -> r.Recipe:
     if _is_plain(view.layout):
         return r.Source(view.value)
     source: r.Recipe = r.Source(view.value) if array is None else r.Constant(array)
-    recipe = ordered(source, view.layout, _ORDER)
+    apart = taken_apart(source, view.layout)
+    recipe = None if apart is None else ordered(*apart, _ORDER)
     if recipe is None:
         raise NotProvenError("the axes of a mask cannot be brought into order", node)
     return recipe

@@ -3,6 +3,7 @@
     masks        s + m;   where(keep, s, -inf);   where(drop, -1e9, s)
     softcap      c * tanh(s / c)
     scale        s * c;   s / c;   s * temperature [h, 1, 1]
+    shift        s - max(s) over the row, which softmax does by itself
     windows      [b, h, i, j] -> [b / w, w, h, i, j] and back
 
 Where two ways lead to a product (a relative bias may be one too) all of them are offered.
@@ -18,12 +19,13 @@ import onnx_ir as ir
 
 from qkexport.match.core import Mask
 from qkexport.match.factors import aligned_layout
-from qkexport.match.facts import Facts, View, is_op, producer
+from qkexport.match.facts import Facts, View, integer, is_op, producer
 from qkexport.match.layout import COLUMN, Layout, labels
 from qkexport.match.moves import cast_back, step_back
-from qkexport.match.norms.norm import uncast
+from qkexport.match.norms.norm import is_same, uncast
 from qkexport.match.products import Product, find_product
 from qkexport.match.proof import NotProvenError, describe
+from qkexport.match.shapes import node_axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +58,28 @@ def walk_scores(facts: Facts, view: View, found: Scores | None = None) -> Iterat
         yield from walk_scores(facts, before, found)
     elif move is not None and not move.copied:
         yield from walk_scores(facts, move.view, found)
+    elif (shifted := _before_shift(facts, view, found)) is not None:
+        yield from walk_scores(facts, shifted, found)
     elif is_op(node, "Add", "Mul", "Div", "Where") and node is not None:
         yield from _readings(facts, view, node, found)
     else:
         raise NotProvenError(_why(node), node)
+
+
+def _before_shift(facts: Facts, view: View, found: Scores) -> View | None:
+    """The scores before the largest of each row was subtracted; softmax is blind to that."""
+    node = producer(view.value, "Sub")
+    if node is None or node.inputs[0] is None or found.softcap:
+        return None
+    largest = producer(uncast(node.inputs[1]), "ReduceMax")
+    if largest is None or not integer(largest, "keepdims", 1):
+        return None
+    axes = node_axes(facts.constants, largest)
+    places = [i % view.rank for i in axes or ()]
+    over_columns = [labels(view.layout[i]) for i in places] == [(COLUMN,)]
+    if not over_columns or not is_same(largest.inputs[0], node.inputs[0]):
+        return None
+    return View(node.inputs[0], view.layout)
 
 
 def _why(node: ir.Node | None) -> str:

@@ -121,6 +121,8 @@ def _moved(recipe: r.Apply, sizes: Sizes) -> Sizes:
         rest = iter(sizes)
         rank = len(sizes) + len(numbers)
         return tuple(ONE if i in numbers else next(rest) for i in range(rank))
+    if recipe.op_type == "Reshape" and not isinstance(recipe.inputs[1], r.Constant):
+        return tuple(size if size.count > 0 else _UNKNOWN for size in _listed(recipe.inputs[1]))
     if recipe.op_type == "Reshape":
         return tuple(
             sizes[i] if number == 0 else _UNKNOWN if number < 0 else Size(number)

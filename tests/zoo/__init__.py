@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from zoo import caches, complex_rotations, language, layers, papers, streams, temperatures, vision
+from zoo import (
+    caches,
+    complex_rotations,
+    language,
+    layers,
+    own_code,
+    papers,
+    streams,
+    temperatures,
+    vision,
+)
 from zoo.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -12,6 +22,7 @@ FAMILIES: tuple[Family, ...] = (
     *streams.FAMILIES,
     *complex_rotations.FAMILIES,
     *papers.FAMILIES,
+    *own_code.FAMILIES,
     *caches.FAMILIES,
     *temperatures.FAMILIES,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from qkexport.match.facts import Facts, data_input, integer, number, producer
+from qkexport.match.fills import all_ones
 from qkexport.match.norms.norm import Norm
 from qkexport.spec import QkNorm
 
@@ -25,6 +26,8 @@ def fused_norm(facts: Facts, value: ir.Value) -> Norm | None:
     rank = facts.shapes.rank(source)
     if rank is None or integer(node, "stash_type", 1) != 1:
         return None
+    if weight is not None and all_ones(facts, weight):
+        weight = None  # what a norm without a gain is given
     layer = node.op_type == "LayerNormalization"
     return Norm(
         QkNorm.LAYER if layer else QkNorm.RMS,
