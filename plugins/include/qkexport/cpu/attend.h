@@ -91,6 +91,10 @@ inline void attend_block(const RowTile& t, const KeyTile& tile, RowBlock& block)
   columns.end = round_up(columns.end, Products::kColumnStep);
   const bool full = sees_all(t, block, tile.origin);
   const bool careful = !full && !tile.finite;
+  if (t.rules.mask != nullptr) {
+    const Row* rows = t.scratch.row_state + block.first;
+    for (int64_t i = 0; i < block.rows; ++i) prefetch_mask(*t.rules.mask, rows[i], columns);
+  }
   float factors[kBlockRows];
   Products::score(t, tile, block, columns);
   const Carry carry = weigh<Products>(t, block, columns, full, careful, factors);

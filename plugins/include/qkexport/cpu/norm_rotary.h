@@ -79,6 +79,19 @@ inline NormStatistics head_statistics(const AttentionParams& p, const float* x) 
   return statistics_from(p, mean, row_squares(x, n, mean), n);
 }
 
+// The leading pairs that fill whole vectors when the halves of the channels lie apart. Returns how
+// many were rotated. cos_b and sin_b turn the second channel of a pair.
+inline int64_t rotate_halves(const float* cos_a, const float* sin_a, const float* cos_b,
+                             const float* sin_b, int64_t half, float* x) {
+  int64_t i = 0;
+  for (; i + kVecWidth <= half; i += kVecWidth) {
+    const Vec a = load(x + i), b = load(x + half + i);
+    store(x + i, sub(mul(a, load(cos_a + i)), mul(b, load(sin_a + i))));
+    store(x + half + i, fma(a, load(sin_b + i), mul(b, load(cos_b + i))));
+  }
+  return i;
+}
+
 // RoPE in place on the first rotary_dim channels. cos and sin hold `width` floats: R / 2 (a pair
 // shares its angle) or R.
 inline void rotate(const AttentionParams& p, const float* cos, const float* sin, int64_t width,
@@ -87,7 +100,12 @@ inline void rotate(const AttentionParams& p, const float* cos, const float* sin,
   const int64_t step = p.rotary_interleaved ? 2 : 1;
   const int64_t distance = p.rotary_interleaved ? 1 : half;
   const bool paired = width == half;
-  for (int64_t i = 0; i < half; ++i) {
+  const int64_t second_angle = paired ? 0 : half;
+  int64_t i = 0;
+  if (!p.rotary_interleaved) {
+    i = rotate_halves(cos, sin, cos + second_angle, sin + second_angle, half, x);
+  }
+  for (; i < half; ++i) {
     const int64_t first = i * step, second = first + distance;
     const float a = x[first], b = x[second];
     const int64_t angle_a = paired ? i : first, angle_b = paired ? i : second;
@@ -118,8 +136,10 @@ inline void apply_rotary(const RowTransform& t, int64_t batch, int64_t head, int
   rotate(*t.params, scratch, scratch + r.width, r.width, x);
 }
 
+// Null where the parameter is absent.
 inline const float* parameter_row(const NormParameter& parameter, int64_t segment, int64_t head,
                                   int64_t n, float* scratch) {
+  if (parameter.data == nullptr) return nullptr;
   const int64_t offset = segment * parameter.segment_stride + head * parameter.head_stride;
   if (parameter.dtype == DataType::kFloat32) {
     return static_cast<const float*>(parameter.data) + offset;
@@ -134,16 +154,18 @@ inline void apply_norm(const RowTransform& t, int64_t batch, int64_t head, int64
   const int64_t n = p.head_dim;
   const NormStatistics s =
       t.hidden == nullptr ? head_statistics(p, x) : t.hidden[batch * t.rows + token];
-  for (int64_t i = 0; i < n; ++i) x[i] = (x[i] - s.mean) * s.factor;
   const int64_t segment = segment_of(p, token);
-  if (t.weight->data != nullptr) {
-    const float* weight = parameter_row(*t.weight, segment, head, n, scratch);
-    for (int64_t i = 0; i < n; ++i) x[i] *= weight[i];
-  }
-  if (t.bias->data != nullptr) {
-    const float* bias = parameter_row(*t.bias, segment, head, n, scratch);
-    for (int64_t i = 0; i < n; ++i) x[i] += bias[i];
-  }
+  const float* weight = parameter_row(*t.weight, segment, head, n, scratch);
+  const float* bias = parameter_row(*t.bias, segment, head, n, scratch + n);
+  const auto normal = [&](int64_t i, auto read) {
+    Vec y = mul(sub(read(x + i), splat(s.mean)), splat(s.factor));
+    if (weight != nullptr) y = mul(y, read(weight + i));
+    return bias != nullptr ? add(y, read(bias + i)) : y;
+  };
+  int64_t i = 0;
+  for (; i + kVecWidth <= n; i += kVecWidth)
+    store(x + i, normal(i, [](auto* p) { return load(p); }));
+  if (i < n) store_n(x + i, normal(i, [&](auto* p) { return load_n(p, n - i); }), n - i);
 }
 
 // Norm and RoPE in place; scratch holds 2 * head_dim floats.

@@ -44,12 +44,18 @@ inline void load_query_row(const RowTile& t, const RowTransform& transform, int6
   load_row(row_address(p.query, p.dtype, t.pair.batch, head, token), p.dtype, 0, p.head_dim, dst);
   transform_row(transform, t.pair.batch, head, token, dst, t.scratch.transform);
   const float factor = score_factor(p, t.rules, t.pair.batch, head, token);
-  for (int64_t d = 0; d < p.head_dim; ++d) dst[d] *= factor;
+  for (int64_t d = 0; d < t.plan->head_dim; d += kVecWidth) {
+    store(dst + d, mul(load(dst + d), splat(factor)));
+  }
   const KeyRange visible = visible_keys(p, t.pair.batch, token);
   state.begin = clamp(visible.begin, t.key_begin, t.key_end);
   state.end = clamp(visible.end, t.key_begin, t.key_end);
   state.mask = t.rules.mask == nullptr ? nullptr : mask_row(p.mask, t.pair.batch, head, token);
-  state.bound = __builtin_sqrtf(row_squares(dst, p.head_dim, 0.0f)) * t.key_norm * kBoundSlack;
+  state.bound = kInfinity;
+  if (t.rules.base2 && t.key_norm < kInfinity) {
+    state.bound =
+        __builtin_sqrtf(row_squares(dst, t.plan->head_dim, 0.0f)) * t.key_norm * kBoundSlack;
+  }
   state.m = -kInfinity;
   state.d = 0.0f;
 }

@@ -41,14 +41,18 @@ struct TileColumns {
   int64_t end;
 };
 
-// The forms of a mask row; each applies itself to a vector of scores that starts at `column` and
-// has n columns left.
+// The forms of a mask row; each applies itself to a vector of scores that starts at `column`, a
+// whole one or one with n columns left.
 struct NoMask {
+  static constexpr bool kPresent = false;
+  Vec operator()(int64_t, Vec s) const { return s; }
   Vec operator()(int64_t, int64_t, Vec s) const { return s; }
 };
 
 struct BoolMask {
+  static constexpr bool kPresent = true;
   const uint8_t* row;
+  Vec operator()(int64_t column, Vec s) const { return (*this)(column, kVecWidth, s); }
   Vec operator()(int64_t column, int64_t n, Vec s) const {
     return select_bytes(s, row + column, n < kVecWidth ? n : kVecWidth, splat(-kInfinity));
   }
@@ -56,7 +60,9 @@ struct BoolMask {
 
 template <typename Element>
 struct AdditiveMask {
+  static constexpr bool kPresent = true;
   const Element* row;
+  Vec operator()(int64_t column, Vec s) const { return add(s, load_as_float(row + column)); }
   Vec operator()(int64_t column, int64_t n, Vec s) const {
     const Element* at = row + column;
     return add(s, n >= kVecWidth ? load_as_float(at) : load_as_float_n(at, n));
@@ -65,8 +71,10 @@ struct AdditiveMask {
 
 // One value for all columns.
 struct ScalarMask {
+  static constexpr bool kPresent = true;
   bool hides;
   float bias;
+  Vec operator()(int64_t column, Vec s) const { return (*this)(column, kVecWidth, s); }
   Vec operator()(int64_t, int64_t, Vec s) const {
     return hides ? splat(-kInfinity) : add(s, splat(bias));
   }
@@ -89,31 +97,54 @@ inline void with_mask(const AttentionMask* mask, const char* row, Function funct
 
 inline Vec soft_cap(Vec s, float cap) { return mul(splat(cap), tanh(div(s, splat(cap)))); }
 
-template <typename Mask>
-inline float finish_scores_with(const ScoreRules& rules, const Row& row, const TileColumns& tile,
-                                const Mask& mask, float* s) {
-  Vec seen = splat(-kInfinity);
+inline void soft_cap_columns(float cap, const TileColumns& tile, float* s) {
   for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
+    store(s + c, soft_cap(load(s + c), cap));
+  }
+}
+
+template <typename Mask>
+inline float finish_scores_with(const Row& row, const TileColumns& tile, const Mask& mask,
+                                float* s) {
+  Vec seen = splat(-kInfinity);
+  int64_t c = tile.begin / kVecWidth * kVecWidth;
+  const auto finish_edge = [&] {
     const int64_t column = tile.origin + c, n = row.end - column;
     Vec x = load(s + c);
-    if (rules.softcap != 0.0f) x = soft_cap(x, rules.softcap);
     if (n > 0) x = mask(column, n, x);
-    if (column < row.begin || n < kVecWidth) {
-      x = select_lanes(x, row.begin - column, n, splat(-kInfinity));
-    }
+    x = select_lanes(x, row.begin - column, n, splat(-kInfinity));
     seen = max(x, seen);
     store(s + c, x);
+  };
+  // Whole vectors of visible columns lie in [inner_begin, inner_end).
+  const int64_t inner_begin = row.begin - tile.origin;
+  const int64_t inner_end = (row.end - tile.origin) - kVecWidth;
+  for (; c < tile.end && c < inner_begin; c += kVecWidth) finish_edge();
+  for (; c < tile.end && c <= inner_end; c += kVecWidth) {
+    const Vec x = mask(tile.origin + c, load(s + c));
+    seen = max(x, seen);
+    if constexpr (Mask::kPresent) store(s + c, x);
   }
+  for (; c < tile.end; c += kVecWidth) finish_edge();
   return maximum(seen);
+}
+
+// Rows of a mask lie too far apart for the hardware to foresee the next one.
+inline void prefetch_mask(const AttentionMask& mask, const Row& row, const TileColumns& tile) {
+  if (mask.column_stride == 0) return;
+  const int64_t size = element_size(mask.dtype);
+  const char* first = row.mask + (tile.origin + tile.begin) * size;
+  prefetch_row(first, (tile.end - tile.begin) * size);
 }
 
 // Softcap, mask and visibility, in that order. Columns that the row may not see become -inf,
 // whatever they held. Returns the largest score; NaN may be dropped, the weights bring it back.
 inline float finish_scores(const ScoreRules& rules, const Row& row, const TileColumns& tile,
                            float* s) {
+  if (rules.softcap != 0.0f) soft_cap_columns(rules.softcap, tile, s);
   float seen = -kInfinity;
   with_mask(rules.mask, row.mask,
-            [&](const auto& mask) { seen = finish_scores_with(rules, row, tile, mask, s); });
+            [&](const auto& mask) { seen = finish_scores_with(row, tile, mask, s); });
   return seen;
 }
 

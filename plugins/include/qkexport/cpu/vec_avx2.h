@@ -70,12 +70,12 @@ inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 inline Vec round(Vec a) {
   return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// a * 2^n for integral n >= kLowestPower; n = kLowestPower gives 0 (no gradual underflow).
+// a * 2^n for integral n >= -127; n = -127 gives 0 (no gradual underflow).
 inline Vec scale_by_power(Vec a, Vec n) {
   const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
   return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)));
 }
-constexpr float kLowestPower = -127.0f;
+inline Vec clamp_power(Vec n) { return max(splat(-127.0f), n); }
 
 // Lane-wise a < b ? x : y; y where either is NaN.
 inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {

@@ -21,7 +21,7 @@ inline Vec exp2_fraction(Vec f) {
 
 // 2^x for x < 128. -inf gives 0 and NaN gives NaN.
 inline Vec exp2(Vec x) {
-  x = max(splat(kLowestPower), x);
+  x = clamp_power(x);
   const Vec n = round(x);
   return scale_by_power(exp2_fraction(sub(x, n)), n);
 }
@@ -32,8 +32,8 @@ inline Vec exp(Vec x) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-  x = max(splat(kLowestPower / kLog2E), x);
-  const Vec n = max(splat(kLowestPower), round(mul(x, splat(kLog2E))));
+  x = max(splat(-88.0f), x);  // e^-88 is 0 here: -88 * log2(e) rounds to -127
+  const Vec n = round(mul(x, splat(kLog2E)));
   Vec r = fma(n, splat(-kLn2High), x);
   r = fma(n, splat(-kLn2Low), r);
   return scale_by_power(exp2_fraction(mul(r, splat(kLog2E))), n);

@@ -94,7 +94,7 @@ inline Vec round(Vec a) {
     return shifted - 0x1.8p23f;
   });
 }
-// a * 2^n for integral n >= kLowestPower; n = kLowestPower gives 0 (no gradual underflow).
+// a * 2^n for integral n >= -127; n = -127 gives 0 (no gradual underflow).
 inline Vec scale_by_power(Vec a, Vec n) {
   return each_lane([&](int i) {
     const bool number = !is_nan(n.lane[i]);
@@ -102,7 +102,7 @@ inline Vec scale_by_power(Vec a, Vec n) {
     return a.lane[i] * float_from_bits(biased << 23);
   });
 }
-constexpr float kLowestPower = -127.0f;
+inline Vec clamp_power(Vec n) { return max(splat(-127.0f), n); }
 
 // Lane-wise a < b ? x : y; y where either is NaN.
 inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {
