@@ -84,6 +84,14 @@ def convert(
         LoadError: The source cannot be read.
         UnsupportedModelError: The model cannot be exported.
         BackendUnavailableError: The check needs ONNX Runtime, which is not installed.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> module = QKNormAttention(64, num_heads=4, causal="lower_right")
+        >>> result = qkexport.convert((module, (torch.randn(2, 8, 64),)), "attention.onnx")
+        >>> bool(result), result.fused, result.output.name
+        (True, 1, 'attention.onnx')
     """
     from qkexport.export import save_model, to_form
     from qkexport.match import find_attention

@@ -24,7 +24,13 @@ _DYNAMIC: Final = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """One model input described by its name, shape and element type."""
+    """One model input described by its name, shape and element type.
+
+    Example:
+        >>> import qkexport
+        >>> qkexport.InputSpec.parse("input_ids=2,16:int64")
+        InputSpec(name='input_ids', shape=(2, 16), dtype='int64')
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -59,6 +65,12 @@ class DynamicDim:
         symbol: Axes with the same symbol have the same size.
         minimum: Smallest size, or None.
         maximum: Largest size, or None.
+
+    Example:
+        >>> import qkexport
+        >>> dim = qkexport.DynamicDim.parse("input_ids:1=seq:1:512")
+        >>> dim.axis, dim.symbol, dim.maximum
+        (1, 'seq', 512)
     """
 
     name: str

@@ -86,6 +86,15 @@ def inspect(path: str | Path) -> InspectResult:
     Raises:
         LoadError: The file is missing, damaged or no model.
         UsageError: The file is a model of another kind.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", verify=False)
+        >>> result = qkexport.inspect("attention.onnx")
+        >>> result.form, result.fused, str(result.attentions[0].spec.qk_norm)
+        ('portable', 1, 'rms')
     """
     from qkexport.match import find_attention
 

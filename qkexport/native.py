@@ -46,6 +46,11 @@ def ort_library_path() -> Path:
 
     Raises:
         BackendUnavailableError: The library was not built.
+
+    Example:
+        >>> import qkexport
+        >>> qkexport.ort_library_path().name
+        'libqkexport_ort.so'
     """
     path = find_library(ORT_LIBRARY)
     if path is None:
@@ -63,6 +68,18 @@ def register_ort(session_options: ort.SessionOptions) -> None:
 
     Raises:
         BackendUnavailableError: The library was not built, or ONNX Runtime is too old for it.
+
+    Example:
+        >>> import onnxruntime, torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", form="fused", verify=False)
+        >>> options = onnxruntime.SessionOptions()
+        >>> qkexport.register_ort(options)
+        >>> session = onnxruntime.InferenceSession("attention.onnx", options)
+        >>> (output,) = session.run(None, {session.get_inputs()[0].name: source[1][0].numpy()})
+        >>> output.shape
+        (2, 8, 64)
     """
     path = ort_library_path()
     try:

@@ -52,6 +52,7 @@ def doctor(
         UsageError: A name is unknown.
 
     Example:
+        >>> import qkexport
         >>> report = qkexport.doctor(["pytorch"])
         >>> [(item.capability.name, str(item.state)) for item in report.diagnoses]
         [('pytorch', 'available')]

@@ -66,6 +66,17 @@ def build(
         BuildError: TensorRT refuses the model or an option.
         BackendUnavailableError: The runtime, GPU or plugin library is not here.
         KeyboardInterrupt: The user stopped the build.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", verify=False)
+        >>> options = qkexport.BuildOptions(targets=("sm_89",))
+        >>> result = qkexport.build("attention.onnx", "attention.engine",
+        ...                         runtime="tensorrt-rtx", options=options)
+        >>> bool(result), result.manifest.targets
+        (True, ('sm_89',))
     """
     _check_output(Path(output))
     options = options or BuildOptions()

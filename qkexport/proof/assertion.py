@@ -25,6 +25,13 @@ def assert_parity(reference: Any, *candidates: str | Path, **options: Any) -> Pa
     Raises:
         AssertionError: A candidate differs, did not run, or nothing was tested. The message is the
             report that `qkexport parity` prints.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", verify=False)
+        >>> _ = qkexport.assert_parity(source, "attention.onnx", backends=["ort-stock"])
     """
     __tracebackhide__ = True
     result = parity(reference, candidates, **{"layers": True, **options})

@@ -73,6 +73,16 @@ def parity(
         UsageError: An option is wrong, or the reference needs inputs.
         LoadError: The reference cannot be read.
         UnsupportedModelError: The reference cannot be traced or evaluated.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", verify=False)
+        >>> result = qkexport.parity(source, ["attention.onnx"], backends=["ort-stock"])
+        >>> for candidate in result.candidates:
+        ...     print(candidate.backend, candidate.verdict)
+        ort-stock MATCHED
     """
     wanted = _check_options(candidates, backends, require, suite)
     paths = [Path(path) for path in candidates]
