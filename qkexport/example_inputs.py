@@ -53,9 +53,10 @@ def complete_source(
         values = _cast(values, dtype)
     shapes = merge_dynamic_shapes(source, parameters, values, tuple(dynamic))
     args, kwargs = _split(parameters, values)
-    stand_ins = {name for name, value in inputs.items() if isinstance(value, InputSpec)}
+    described = {name for name, value in inputs.items() if isinstance(value, InputSpec)}
+    stand_ins = (source.stand_ins - set(inputs)) | described
     return dataclasses.replace(
-        source, args=args, kwargs=kwargs, dynamic_shapes=shapes, stand_ins=frozenset(stand_ins)
+        source, args=args, kwargs=kwargs, dynamic_shapes=shapes, stand_ins=stand_ins
     )
 
 

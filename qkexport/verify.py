@@ -86,8 +86,6 @@ def domain_at(domain: ModelDomain, inputs: Inputs) -> ModelDomain:
 
 
 def _cases(reference: Reference, seed: int) -> list[Case | Trial | Mapping[str, Tensor]]:
-    if reference.trials:
-        return list(reference.trials)
     masks = [item for item in reference.domain.inputs if is_mask(item)]
     # padding of [B, S] ends a row, since causal rows that see nothing have no one right answer
     whole = all(len(item.shape) > 2 for item in masks)
@@ -96,6 +94,8 @@ def _cases(reference: Reference, seed: int) -> list[Case | Trial | Mapping[str, 
         Case(size.label, size.candidates, Values.NORMAL, padding, seed)
         for size in size_cases(reference.domain)
     ]
+    if reference.trials:
+        cases = list(reference.trials)
     examples = reference.examples
     if examples and len(examples) == len(reference.inputs):
         cases.insert(0, examples)

@@ -60,6 +60,7 @@ def with_kv_cache(source: Source, kind: KvCache | str, dtype: str | None = None)
         kwargs={},
         dynamic_shapes=_dynamic_shapes(kind, len(pasts)),
         names=names,
+        stand_ins=frozenset(names.inputs),  # the example is one of the trials
         trials=tuple(
             Trial(label, dict(zip(names.inputs, tensors, strict=True)))
             for label, tensors in inputs.items()

@@ -10,6 +10,7 @@ import torch
 
 from qkexport.domain import ModelDomain, onnx_domain
 from qkexport.index_bounds import index_bounds
+from qkexport.kv_cache.onnx_trials import trials_of_domain
 from qkexport.load import OnnxSource
 from qkexport.oracle import OnnxOracle, ProgramOracle
 from qkexport.proof.program_domain import example_tensors, index_bounds_of_program, program_domain
@@ -119,7 +120,6 @@ class OnnxReference:
     """An ONNX model, interpreted by PyTorch; see `Reference`."""
 
     has_names = True
-    trials: tuple[Trial, ...] = ()
 
     def __init__(self, source: OnnxSource) -> None:
         self.name = source.name
@@ -130,6 +130,7 @@ class OnnxReference:
         self.inputs, self.outputs = self._oracle.inputs, self._oracle.outputs
         self.examples: Tensors = {}
         self.index_bounds = index_bounds(source.model)
+        self.trials = trials_of_domain(self.domain, self.index_bounds)
         self.reduction_length = longest_sum_of_model(source.model)
 
     def exact(self, inputs: Tensors) -> dict[str, torch.Tensor]:

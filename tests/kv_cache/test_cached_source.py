@@ -87,7 +87,8 @@ class _Swaps(ConcatCacheModel):
     """Gives each layer the past of the next."""
 
     def forward(self, *inputs: Any) -> Any:
-        return super().forward(*inputs[:3], [*inputs[3][2:], *inputs[3][:2]])
+        ids, mask, positions, pasts = inputs
+        return super().forward(ids, mask, positions, [*pasts[2:], *pasts[:2]])
 
 
 class _WritesLate(StaticCacheModel):
