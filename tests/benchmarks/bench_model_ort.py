@@ -1,0 +1,150 @@
+"""Prefill of a whole model in ONNX Runtime: fused, the same file without our library, plain export.
+
+A random-weight model of the shape of Qwen3-0.6B, with fewer layers by default: every layer costs
+the same, so a ratio hardly depends on how many there are. Logits are those of the last token. The
+contestants take turns; printed are medians, and the median of the ratios of one turn.
+
+    python tests/benchmarks/bench_model_ort.py [--layers 4] [--lengths 512,4096] [--seconds 30]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from torch import nn
+
+from qkexport.conversion import convert
+from qkexport.input_options import DynamicDim, InputSpec
+from qkexport.native import register_ort
+
+
+class Prefill(nn.Module):
+    """`[1,S]` tokens to the logits of the last one."""
+
+    def __init__(self, layers: int) -> None:
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+
+        super().__init__()
+        torch.manual_seed(0)
+        config = Qwen3Config(
+            vocab_size=151936,
+            hidden_size=1024,
+            intermediate_size=3072,
+            num_hidden_layers=layers,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            head_dim=128,
+            tie_word_embeddings=True,
+            use_cache=False,
+        )
+        self.model = Qwen3ForCausalLM(config)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(input_ids, logits_to_keep=1).logits
+        return logits
+
+
+def write_models(folder: Path, layers: int) -> tuple[Path, Path]:
+    """The converted model and the plain export of the same module."""
+    module = Prefill(layers).eval()
+    converted, plain = folder / "converted.onnx", folder / "plain.onnx"
+    spec = InputSpec("input_ids", (1, 512), "int64")
+    axes = [DynamicDim("input_ids", 1, "seq")]
+    inputs = {spec.name: spec}
+    result = convert(
+        module, converted, inputs=inputs, dynamic=axes, require_fused="all", verify=False
+    )
+    assert result
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            (torch.zeros(1, 512, dtype=torch.int64),),
+            str(plain),
+            input_names=["input_ids"],
+            dynamo=True,
+            opset_version=24,
+            dynamic_shapes=({1: torch.export.Dim("seq", max=40960)},),
+            external_data=True,
+            verbose=False,
+        )
+    return converted, plain
+
+
+def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Threads that spin after one contestant's turn would steal the next one's cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if fused:
+        register_ort(options)
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def measure(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(times["fused"]) < 3:
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--lengths", default="512,4096")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time for each length")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--folder", type=Path, help="keeps the models there, or finds them there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        paths = folder / "converted.onnx", folder / "plain.onnx"
+        if not all(path.exists() for path in paths):
+            paths = write_models(folder, options.layers)
+        sessions = {
+            "fused": open_session(paths[0], options.threads, fused=True),
+            "stock": open_session(paths[0], options.threads, fused=False),
+            "plain": open_session(paths[1], options.threads, fused=False),
+        }
+        write = sys.stdout.write
+        write(f"{options.layers} layers, {options.threads} threads\n")
+        write("| tokens | fused ms | vs stock | vs plain export |\n|---|---|---|---|\n")
+        for length in map(int, options.lengths.split(",")):
+            tokens = np.random.default_rng(0).integers(0, 151936, (1, length))
+            runs = {
+                name: functools.partial(session.run, None, {"input_ids": tokens})
+                for name, session in sessions.items()
+            }
+            times = measure(runs, options.seconds)
+            own = statistics.median(times["fused"])
+            ratios = [
+                statistics.median(b / a for a, b in zip(times["fused"], times[name], strict=True))
+                for name in ("stock", "plain")
+            ]
+            write(f"| {length} | {own * 1e3:.0f} | {ratios[0]:.2f} | {ratios[1]:.2f} |\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
