@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -96,7 +96,7 @@ def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSessi
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def measure(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+def measure(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
     for run in runs.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
