@@ -55,11 +55,11 @@ def verify_conversion(
             raise
         except Exception as error:  # whatever the model's own code raises
             raise _refused(source, f"{type(error).__name__}: {error}") from error
-    if result.reason:
-        raise _refused(source, result.reason.splitlines()[0].rstrip("."))
     refused = dict(run.refused)
     if "traced" in refused:
         raise _refused(source, refused["traced"])
+    if result.reason:
+        raise _refused(source, result.reason.splitlines()[0].rstrip("."))
     skipped = tuple(f"{label} sizes: the source says {why}" for label, why in refused.items())
     return Verification(result, skipped)
 
