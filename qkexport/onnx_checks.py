@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Functions that call functions double at each level: 40 levels are a file of 4 KB and 10^12 nodes.
 _MOST_NODES: Final = 5_000_000
+_LONGEST_RANGE: Final = 1 << 24
 _MOST_ELEMENTS: Final = 1 << 48  # more bytes than any machine addresses
 
 
@@ -34,6 +35,9 @@ def check_model(path: Path, model: ir.Model) -> None:
     check_functions(path, model)
     for name, tensor in _tensors(model):
         check_tensor(path, name, tensor)
+    for root in _roots(model):
+        for node in root.all_nodes():
+            check_node(path, node)
 
 
 def check_order(path: Path, model: ir.Model) -> None:
@@ -106,6 +110,36 @@ def check_tensor(path: Path, name: str, tensor: ir.TensorProtocol) -> None:
         raise LoadError(message, hint="save or download the model again.")
 
 
+def check_node(path: Path, node: ir.Node) -> None:
+    """Attributes and constants that shape inference would follow without a look are sane."""
+    if node.domain not in ("", "ai.onnx"):
+        return
+    if node.op_type == "Transpose" and "perm" in node.attributes:
+        attribute = node.attributes["perm"]
+        order = [] if attribute.is_ref() else list(attribute.as_ints())
+        if Counter(order) != Counter(range(len(order))):
+            message = f"Transpose {node.name} of {path} must have a permutation, got {order[:8]}."
+            raise LoadError(message, hint="export the model again.")
+    if node.op_type == "Range":
+        # inference counts the elements of a constant range one by one
+        constants = [_number(value) for value in node.inputs]
+        if len(constants) == 3 and None not in constants:
+            start, limit, step = (float(number or 0) for number in constants)
+            if not step or not abs((limit - start) / step) <= _LONGEST_RANGE:
+                message = f"Range {node.name} of {path} must have at most {_LONGEST_RANGE} elements"
+                raise LoadError(f"{message}, got {start:g} to {limit:g} by {step:g}.")
+
+
+def _number(value: ir.Value | None) -> float | None:
+    constant = value.const_value if value is not None else None
+    if constant is None and value is not None and (node := value.producer()) is not None:
+        attribute = node.attributes.get("value") if node.op_type == "Constant" else None
+        constant = attribute.as_tensor() if attribute is not None else None
+    if constant is None or constant.size != 1:
+        return None
+    return float(constant.numpy().reshape(()))
+
+
 def _check_external(path: Path, tensor: ir.ExternalTensor) -> None:
     location = Path(tensor.location)
     data = Path(tensor.path)
@@ -156,15 +190,3 @@ def _attribute_tensors(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]
             yield f"{node.name}.{attribute.name}", attribute.as_tensor()
         elif attribute.type is ir.AttributeType.TENSORS:
             yield from ((f"{node.name}.{attribute.name}", t) for t in attribute.as_tensors())
-    if node.op_type == "Transpose" and "perm" in node.attributes:
-        _check_permutation(node)
-
-
-def _check_permutation(node: ir.Node) -> None:
-    attribute = node.attributes["perm"]
-    if attribute.is_ref():
-        return
-    order = list(attribute.as_ints())
-    if Counter(order) != Counter(range(len(order))):
-        message = f"Transpose {node.name} must have a permutation, got {order[:8]}."
-        raise LoadError(message, hint="export the model again.")

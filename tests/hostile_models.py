@@ -151,13 +151,15 @@ def _absurd_attributes() -> onnx.ModelProto:
     return _model([node])
 
 
+REFUSED["huge range"] = (
+    lambda: _folded([helper.make_node("Range", ["a", "b", "c"], ["e"])], a=[0], b=[2**45], c=[1]),
+    "must have at most 16777216 elements",
+)
+
 READ: dict[str, Callable[[], onnx.ModelProto]] = {
     "huge inputs": lambda: _model([_softmax("x")], shape=(2**62, 2**62)),
     "huge fill": lambda: _folded(
         [helper.make_node("ConstantOfShape", ["shape"], ["e"])], shape=[_HUGE, 2**20]
-    ),
-    "huge range": lambda: _folded(
-        [helper.make_node("Range", ["a", "b", "c"], ["e"])], a=[0], b=[2**45], c=[1]
     ),
     "huge expansion": lambda: _folded(
         [helper.make_node("Expand", ["a", "shape"], ["e"])], a=[1], shape=[_HUGE, 2**20]
