@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from ort.attention_session import attention_model
 from tensorrt_stubs import unpack_wheel
 
 from qkexport.native import find_library
@@ -18,6 +21,7 @@ from qkexport.run.plugin_attention import EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRAR
 from qkexport.spec import AttentionSpec
 
 PROGRAM = Path(__file__).with_name("create_in_registry.py")
+PARSER = Path(__file__).with_name("parse_in_rtx.py")
 # Lean is large: once is enough.
 RUNTIMES = (("lean", "11.4.0.106"), ("dispatch", "11.4.0.106"), ("dispatch", "10.16.1.11"))
 REGISTERING = "libqkexport_trt_register.so"
@@ -52,6 +56,28 @@ def test_tensorrt_rtx_creates_it_in_the_build_phase() -> None:
         pytest.skip("tensorrt-rtx is not installed")
     for library in libraries():
         check(*create("tensorrt_rtx", "BUILD", str(library)))
+
+
+@pytest.mark.parametrize("qk_norm", ["rms", "rmsnorm"])
+def test_the_onnx_parser_of_tensorrt_rtx_creates_it_from_a_node(
+    qk_norm: str, tmp_path: Path
+) -> None:
+    if find_spec("tensorrt_rtx") is None:
+        pytest.skip("tensorrt-rtx is not installed")
+    inputs = {name: torch.zeros(1, 3, 32).half() for name in ("query", "key", "value")}
+    spec = AttentionSpec(num_heads=2, num_kv_heads=2, scale=0.25)
+    model = attention_model(spec, inputs, packed=True, attributes={"qk_norm": qk_norm})
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    done = subprocess.run(
+        [sys.executable, str(PARSER), str(libraries()[0]), str(tmp_path / "model.onnx")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    refused = "attribute qk_norm is not a known value, got 'rmsnorm'" in done.stdout + done.stderr
+    assert refused == (qk_norm == "rmsnorm")
+    # A plugin that was created ends the process: this TensorRT runs none.
+    assert done.returncode == (0 if refused else -signal.SIGABRT)
 
 
 def unpack_runtime(name: str, version: str, folder: Path) -> str:
