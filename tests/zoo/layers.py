@@ -159,7 +159,7 @@ FAMILIES: Final = (
     _row("molmo 2 olmo", "molmo2", "Molmo2Attention", "Molmo2TextConfig",
          options={"qk_norm_type": "olmo"}, spec={"norm_axis": "hidden"}, quick=False),
     _row("pe audio", "pe_audio", "PeAudioEncoderAttention", "PeAudioEncoderConfig",
-         fused=0, skipped=("between norm and scores stands ReduceSum",)),
+         spec={"rotary_interleaved": True}),
     _row("neomme", "neomme", "NeoMMEAttention", "NeoMMEConfig", quick=False),
     _row("janus vision", "janus", "JanusVisionAttention", "JanusVisionConfig", rotates=False,
          layer_idx=None, options={"use_qk_norm": True, "num_attention_heads": 1},

@@ -9,7 +9,6 @@ whether it is a rotation.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -19,43 +18,32 @@ import onnx_ir as ir
 
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, is_op
-from qkexport.match.layout import CHANNEL, Axis, Factor, Layout, axis_size, labels
+from qkexport.match.layout import CHANNEL, Factor, Layout, axis_size, labels
 from qkexport.match.moves import cast_back, step_back
-from qkexport.match.shapes import slice_ranges
+from qkexport.match.rotary.cells import (
+    UNDEFINED,
+    Cells,
+    NotLinearError,
+    Term,
+    channel_axes,
+    channel_dims,
+    channel_index,
+    counted_in_order,
+    elementwise,
+    scaled,
+    times,
+    with_angle,
+    with_axis,
+    with_channels,
+    with_factor,
+)
+from qkexport.match.shapes import node_axes, slice_ranges
 from qkexport.match.sizes import Size
-
-
-@dataclasses.dataclass(frozen=True)
-class Term:
-    """number * angle * source[channel].
-
-    Attributes:
-        channel: Channel of the source.
-        number: Constant factor.
-        angles: Run-time factors: index into `Channels.angles` and the channel read there.
-    """
-
-    channel: int
-    number: float = 1.0
-    angles: tuple[tuple[int, int], ...] = ()
-
-
-Cell: TypeAlias = tuple[Term, ...]
-Cells: TypeAlias = npt.NDArray[Any]  # of Cell, one axis for each axis that holds channels
-
-
-# Channel number of what a scatter has not written.
-_UNDEFINED: Final = -1
-
-
-class NotLinearError(Exception):
-    """The value is not a channel-wise linear function of the source."""
-
 
 LINEAR: Final = frozenset(
     {
         "Add", "Sub", "Mul", "Div", "Neg", "Concat", "Slice", "Split", "Gather", "Cast", "Identity",
-        "Reshape", "RotaryEmbedding", "ScatterND", "Transpose", "Squeeze", "Unsqueeze",
+        "ReduceSum", "Reshape", "RotaryEmbedding", "ScatterND", "Transpose", "Squeeze", "Unsqueeze",
     }
 )  # fmt: skip
 
@@ -65,13 +53,17 @@ class Channels:
 
     Args:
         facts: The graph.
-        source: The value whose channels are the unknowns.
+        source: The value whose channels are the unknowns; None: there is none.
+        takes_angles_apart: Follow run-time factors back to the tensors they were joined from.
     """
 
-    def __init__(self, facts: Facts, source: ir.Value) -> None:
+    def __init__(
+        self, facts: Facts, source: ir.Value | None, *, takes_angles_apart: bool = False
+    ) -> None:
         self._facts = facts
         self._source = source
-        self._touches: dict[ir.Value, bool] = {source: True}
+        self._touches: dict[ir.Value, bool] = {} if source is None else {source: True}
+        self._takes_angles_apart = takes_angles_apart
         self.source_layout: Layout | None = None
         self.angles: list[View] = []
 
@@ -103,7 +95,7 @@ class Channels:
         return self._touches[value]
 
     def _identity(self, layout: Layout) -> Cells:
-        layout = _counted_in_order(layout)
+        layout = counted_in_order(layout)
         if self.source_layout not in (None, layout):
             raise NotLinearError
         self.source_layout = layout
@@ -126,11 +118,11 @@ class Channels:
     def _sum(self, node: ir.Node, view: View) -> Cells:
         parts = [self.cells(View(value, view.layout)) for value in self._operands(node, view)]
         if node.op_type == "Sub":
-            parts[1] = _scaled(parts[1], -1.0)
-        return _elementwise(lambda a, b: a + b, parts[0], parts[1])
+            parts[1] = scaled(parts[1], -1.0)
+        return elementwise(lambda a, b: a + b, parts[0], parts[1])
 
     def _negation(self, node: ir.Node, view: View) -> Cells:
-        return _scaled(self.cells(View(self._operands(node, view)[0], view.layout)), -1.0)
+        return scaled(self.cells(View(self._operands(node, view)[0], view.layout)), -1.0)
 
     def _operands(self, node: ir.Node, view: View) -> list[ir.Value]:
         """All inputs, each of the shape of the result."""
@@ -147,9 +139,7 @@ class Channels:
             source, other = right, left
         if source is None or other is None or self.touches(other):
             raise NotLinearError
-        if not self._facts.same_sizes(source, view.value):
-            raise NotLinearError
-        cells = self.cells(View(source, view.layout))
+        cells = self._spread(source, view)
         layout = aligned_layout(self._facts, other, view.layout)
         if layout is None:
             raise NotLinearError
@@ -157,10 +147,24 @@ class Channels:
         numbers = self._numbers(other, full, view.layout)
         if numbers is not None:
             numbers = 1 / numbers if node.op_type == "Div" else numbers
-            return _elementwise(_times, cells, np.broadcast_to(numbers, cells.shape))
+            return elementwise(times, cells, np.broadcast_to(numbers, cells.shape))
         if node.op_type == "Div":
             raise NotLinearError
         return self._weighted(cells, View(other, layout), full, view.layout)
+
+    def _spread(self, source: ir.Value, view: View) -> Cells:
+        """The channels of an operand, repeated over axes of channels that it lacks."""
+        if self._facts.same_sizes(source, view.value):
+            return self.cells(View(source, view.layout))
+        layout = aligned_layout(self._facts, source, view.layout)
+        if layout is None or len(layout) != view.rank:
+            raise NotLinearError
+        axes = channel_axes(view.layout)
+        if any(layout[i] != view.layout[i] for i in range(view.rank) if i not in axes):
+            raise NotLinearError
+        cells = self.cells(View(source, layout))
+        dims = [axis_size(layout[i]).count for i in axes]
+        return np.broadcast_to(cells.reshape(dims), channel_dims(view.layout))
 
     def _numbers(self, value: ir.Value, full: Layout, layout: Layout) -> Cells | None:
         """A constant that depends on the channel alone, shaped to broadcast against cells."""
@@ -172,11 +176,14 @@ class Channels:
         return array.astype(np.float64).reshape(shape)
 
     def _weighted(self, cells: Cells, angle: View, full: Layout, layout: Layout) -> Cells:
-        index = self._angle(angle)
         dims = [axis_size(full[i]).known or 0 for i in channel_axes(layout)]
+        if self._takes_angles_apart:
+            factors = _Angles(self._facts, self).cells(angle).reshape(dims)
+            return elementwise(with_factor, cells, np.broadcast_to(factors, cells.shape))
+        index = self._angle(angle)
         channels = np.arange(int(np.prod(dims))).reshape(dims)
         spread = np.broadcast_to(channels, cells.shape)
-        return _elementwise(lambda cell, c: _with_angle(cell, index, int(c)), cells, spread)
+        return elementwise(lambda cell, c: with_angle(cell, index, int(c)), cells, spread)
 
     def _angle(self, view: View) -> int:
         if view not in self.angles:
@@ -192,10 +199,10 @@ class Channels:
             sizes = None if value is None else self._facts.sizes(value)
             if value is None or sizes is None or sizes[place].known is None:
                 raise NotLinearError
-            layout = _with_channels(view.layout, place, sizes[place].count)
+            layout = with_channels(view.layout, place, sizes[place].count)
             cells = self.cells(View(value, layout))
-            parts.append(_with_axis(cells, layout, place))
-        joined = np.concatenate(parts, _channel_index(view.layout, place))
+            parts.append(with_axis(cells, layout, place))
+        joined = np.concatenate(parts, channel_index(view.layout, place))
         return joined.reshape(channel_dims(view.layout))
 
     def _slice(self, node: ir.Node, view: View) -> Cells:
@@ -252,10 +259,32 @@ class Channels:
             cells = self.cells(View(data, view.layout)).copy()
         else:
             cells = np.empty(channel_dims(view.layout), object)
-            cells[...] = (Term(_UNDEFINED),)  # whatever it is, it must be written over
-        layout = _with_channels(view.layout, 0, sizes[0].count)
-        cells[rows.reshape(-1)] = _with_axis(self.cells(View(updates, layout)), layout, 0)
+            cells[...] = (Term(UNDEFINED),)  # whatever it is, it must be written over
+        layout = with_channels(view.layout, 0, sizes[0].count)
+        cells[rows.reshape(-1)] = with_axis(self.cells(View(updates, layout)), layout, 0)
         return cells
+
+    def _reduced(self, node: ir.Node, view: View) -> Cells:
+        """The sum over one axis of channels, as products with small matrices are written."""
+        source = node.inputs[0]
+        sizes = None if source is None else self._facts.sizes(source)
+        axes = node_axes(self._facts.constants, node)
+        if source is None or sizes is None or axes is None or len(axes) != 1:
+            raise NotLinearError
+        place = axes[0] % len(sizes)
+        count = sizes[place].known
+        kept = bool(integer(node, "keepdims", 1))
+        if count is None or (kept and view.layout[place]):
+            raise NotLinearError
+        rest = view.layout[place + 1 :] if kept else view.layout[place:]
+        layout = with_channels((*view.layout[:place], (), *rest), place, count)
+        cells = with_axis(self.cells(View(source, layout)), layout, place)
+        along = channel_index(layout, place)
+        total = np.take(cells, 0, along)
+        for i in range(1, count):
+            total = elementwise(lambda a, b: a + b, total, np.take(cells, i, along))
+        result: Cells = total.reshape(channel_dims(view.layout))
+        return result
 
     def _rotary(self, node: ir.Node, view: View) -> Cells:
         """The operator on [b, h, s, d], with caches [b, s, r/2], on some channels of a head."""
@@ -274,8 +303,8 @@ class Channels:
         for i in range(width // 2):
             pair = (2 * i, 2 * i + 1) if integer(node, "interleaved", 0) else (i, i + width // 2)
             first, second = cells[pair[0]], cells[pair[1]]
-            result[pair[0]] = _with_angle(first, c, i) + _times(_with_angle(second, s, i), -1.0)
-            result[pair[1]] = _with_angle(second, c, i) + _with_angle(first, s, i)
+            result[pair[0]] = with_angle(first, c, i) + times(with_angle(second, s, i), -1.0)
+            result[pair[1]] = with_angle(second, c, i) + with_angle(first, s, i)
         return result
 
     def _taken(
@@ -284,12 +313,12 @@ class Channels:
         """Some channels of an axis; an axis that is cut must be one of channels."""
         if size.known is None or set(labels(view.layout[place])) - {CHANNEL}:
             raise NotLinearError
-        layout = _with_channels(view.layout, place, size.known)
+        layout = with_channels(view.layout, place, size.known)
         before = View(source, layout)
         if not self._facts.fits(before):
             raise NotLinearError
-        cells = _with_axis(self.cells(before), layout, place)
-        taken = np.take(cells, rows, _channel_index(layout, place))
+        cells = with_axis(self.cells(before), layout, place)
+        taken = np.take(cells, rows, channel_index(layout, place))
         return taken.reshape(channel_dims(view.layout))
 
 
@@ -306,66 +335,37 @@ _RULES: Final[dict[str, Handler]] = {
     "Gather": Channels._gather,
     "RotaryEmbedding": Channels._rotary,
     "ScatterND": Channels._scatter,
+    "ReduceSum": Channels._reduced,
 }
 
-
-def channel_axes(layout: Layout) -> list[int]:
-    """Axes that hold channels; each must hold nothing else."""
-    axes = [i for i, factors in enumerate(layout) if CHANNEL in labels(factors)]
-    if any(set(labels(layout[i])) != {CHANNEL} for i in axes):
-        raise NotLinearError
-    return axes
+# What joins and moves angles without changing them, up to their sign.
+_JOINS: Final = ("Cast", "Concat", "Gather", "Identity", "Neg", "Reshape", "Squeeze", "Transpose",
+                 "Unsqueeze")  # fmt: skip
 
 
-def channel_dims(layout: Layout) -> list[int]:
-    dims = [axis_size(layout[i]).known for i in channel_axes(layout)]
-    if any(dim is None for dim in dims):
-        raise NotLinearError
-    return [dim or 0 for dim in dims]
+class _Angles(Channels):
+    """Run-time factors as signed channels of the tensors they were joined from.
 
+    Args:
+        facts: The graph.
+        owner: Whose list of angles they are entered in.
+    """
 
-def _counted_in_order(layout: Layout) -> Layout:
-    """The layout with one digit for each axis of channels: cells count them as they lie."""
-    places = channel_axes(layout)
-    return tuple(
-        (Factor(CHANNEL, axis_size(factors)),) if i in places else factors
-        for i, factors in enumerate(layout)
-    )
+    def __init__(self, facts: Facts, owner: Channels) -> None:
+        super().__init__(facts, None)
+        self.angles = owner.angles
 
+    def touches(self, value: ir.Value | None) -> bool:
+        return value is not None
 
-def _with_channels(layout: Layout, place: int, size: int) -> Layout:
-    axis: Axis = () if size == 1 else (Factor(CHANNEL, Size(size)),)
-    return (*layout[:place], axis, *layout[place + 1 :])
-
-
-def _channel_index(layout: Layout, place: int) -> int:
-    """Position of a tensor axis among the axes of its cells."""
-    return sum(axis < place for axis in channel_axes(layout))
-
-
-def _with_axis(cells: Cells, layout: Layout, place: int) -> Cells:
-    """Cells with an axis of length one for a tensor axis of size one."""
-    return cells if layout[place] else np.expand_dims(cells, _channel_index(layout, place))
-
-
-def _elementwise(function: Callable[[Any, Any], Cell], left: Cells, right: Cells) -> Cells:
-    if left.shape != right.shape:
-        raise NotLinearError
-    result = np.empty(left.shape, object)
-    for index in np.ndindex(left.shape):
-        result[index] = function(left[index], right[index])
-    return result
-
-
-def _times(cell: Cell, number: float) -> Cell:
-    return tuple(dataclasses.replace(term, number=term.number * float(number)) for term in cell)
-
-
-def _scaled(cells: Cells, number: float) -> Cells:
-    return _elementwise(_times, cells, np.full(cells.shape, number))
-
-
-def _with_angle(cell: Cell, index: int, channel: int) -> Cell:
-    return tuple(
-        dataclasses.replace(term, angles=(*term.angles, (index, channel))) for term in cell
-    )
+    def cells(self, view: View) -> Cells:
+        if is_op(view.value.producer(), *_JOINS):
+            try:
+                return super().cells(view)
+            except NotLinearError:
+                pass  # made here, so far as anyone can tell
+        dims = channel_dims(view.layout)
+        index = self._angle(view)
+        cells = np.empty(int(np.prod(dims)), object)
+        cells[:] = [(Term(UNDEFINED, 1.0, ((index, c),)),) for c in range(cells.size)]
+        return cells.reshape(dims)

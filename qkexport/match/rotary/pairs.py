@@ -5,6 +5,7 @@
 
     half           partner(c) = c + R/2 or c - R/2
     interleaved    partner(c) = c + 1 or c - 1
+    matrices       [[cos, -sin], [sin, cos]] @ (x[2i], x[2i + 1]), written as products and sums
 
 The first of a pair takes minus; where a graph has it the other way round, sin is negated.
 """
@@ -35,16 +36,15 @@ from qkexport.match.layout import (
     labels,
 )
 from qkexport.match.moves import step_back
-from qkexport.match.rotary.channels import (
-    LINEAR,
+from qkexport.match.rotary.cells import (
     Cell,
     Cells,
-    Channels,
     NotLinearError,
     Term,
     channel_axes,
     channel_dims,
 )
+from qkexport.match.rotary.channels import LINEAR, Channels
 from qkexport.match.rotary.rotation import Rotation, arranged_cache
 from qkexport.match.sizes import ONE, Size
 from qkexport.match.types import recipe_types
@@ -52,6 +52,7 @@ from qkexport.match.types import recipe_types
 _MAX_REGION: Final = 64  # values between a rotation's result and its source; the longest seen is 24
 
 
+_LAST: Final = ("Add", "Sub", "Concat", "ScatterND", "ReduceSum")
 _ONE_OPERAND: Final = ("Slice", "Split", "Gather", "Reshape", "RotaryEmbedding", "Squeeze")
 
 
@@ -70,20 +71,21 @@ class _Angle:
 
 def written_rotation(facts: Facts, view: View) -> Rotation | None:
     """Tries every value that could be the source, nearest first."""
-    if producer(view.value, "Add", "Sub", "Concat", "ScatterND") is None:
+    if producer(view.value, *_LAST) is None:
         return None
     channels, heads = extent(view.layout, CHANNEL).known, extent(view.layout, HEAD).known
     if channels is None or heads is None:
         return None
     merged = any({HEAD, CHANNEL} <= set(labels(factors)) for factors in view.layout)
-    rule = _rotation_of_heads if merged else _rotation_of
+    rules = (_rotation_of_heads,) if merged else (_rotation_of, _rotation_by_matrices)
     for source in _candidates(facts, view.value):
-        try:
-            rotation = rule(facts, view, source)
-        except NotLinearError:
-            continue
-        if rotation is not None:
-            return rotation
+        for rule in rules:
+            try:
+                rotation = rule(facts, view, source)
+            except NotLinearError:
+                continue
+            if rotation is not None:
+                return rotation
     return None
 
 
@@ -188,12 +190,19 @@ def _candidates(facts: Facts, value: ir.Value) -> list[ir.Value]:
         if node is None or not is_op(node, *LINEAR):
             continue
         for item in _data_inputs(node):
-            uses[item] = uses.get(item, 0) + (2 if node.op_type == "Split" else 1)
+            uses[item] = uses.get(item, 0) + (2 if _repeats(facts, node, item) else 1)
             if item not in seen:
                 seen.add(item)
                 pending.append(item)
     shared = [item for item, count in uses.items() if count > 1]
     return sorted(shared, key=lambda item: -_position(facts, item))
+
+
+def _repeats(facts: Facts, node: ir.Node, item: ir.Value) -> bool:
+    """Whether one operator uses an input more than once."""
+    if node.op_type == "Mul":
+        return not facts.same_sizes(item, node.outputs[0])
+    return node.op_type == "Split"
 
 
 def _data_inputs(node: ir.Node) -> Iterator[ir.Value]:
@@ -208,8 +217,14 @@ def _position(facts: Facts, value: ir.Value) -> int:
     return -1 if node is None else facts.order[node]
 
 
-def _rotation_of(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
-    channels = Channels(facts, source)
+def _rotation_by_matrices(facts: Facts, view: View, source: ir.Value) -> Rotation | None:
+    return _rotation_of(facts, view, source, takes_angles_apart=True)
+
+
+def _rotation_of(
+    facts: Facts, view: View, source: ir.Value, *, takes_angles_apart: bool = False
+) -> Rotation | None:
+    channels = Channels(facts, source, takes_angles_apart=takes_angles_apart)
     cells = _in_channel_order(channels.cells(view), view.layout)
     layout = channels.source_layout
     if layout is None or not _same_but_channels(layout, view.layout, len(cells)):
