@@ -18,7 +18,7 @@ PACKAGE_SOURCES := $(shell find qkexport plugins -type f \
 	-o -name '*.j2' -o -name '*.json' \))
 CXX_SOURCES := git ls-files '*.h' '*.cc' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: help demo test install lint test-cpp test-python nightly bench clean
+.PHONY: help demo test install lint test-cpp test-python nightly nightly-threads nightly-cuda bench clean
 
 help:  ## What each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,9 +70,29 @@ test-cpp: $(VENV)/.packages  ## C++ tests under AddressSanitizer and UndefinedBe
 test-python: install  ## Python tests, samples and documents against the installed package
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not nightly and not gpu and not tensorrt"
 
-nightly: install test-cpp  ## Full grids, every family at every opset, long fuzzing, all architectures
+nightly: install test-cpp nightly-threads nightly-cuda  ## Full grids, every family at every opset, long fuzzing
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not gpu and not tensorrt"
+
+nightly-threads: $(VENV)/.packages  ## The thread pool and the kernels on it under ThreadSanitizer
+	$(BIN)/cmake -G Ninja -S plugins -B build/threads -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_TESTS=ON \
+		-DQKEXPORT_BUILD_CUDA=OFF -DQKEXPORT_BUILD_EMULATION=OFF -DQKEXPORT_SANITIZE=thread \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/threads -j $(JOBS)
+	$(BIN)/ctest --test-dir build/threads --output-on-failure --no-tests=error -R 'test_threads|test_attention$$'
+
+# Every architecture that the compiler knows of those that TensorRT serves.
+nightly-cuda: $(VENV)/.packages  ## The CUDA library for all architectures, where nvcc is
+	@if command -v nvcc >/dev/null; then \
+		$(BIN)/cmake -G Ninja -S plugins -B build/cuda -DCMAKE_BUILD_TYPE=Release \
+			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_CUDA=ON \
+			"-DQKEXPORT_CUDA_ARCHITECTURES=75;80;86;87;89;90;100;120" \
+			-DPython3_EXECUTABLE=$(abspath $(BIN))/python && \
+		$(BIN)/cmake --build build/cuda -j $(JOBS); \
+	else \
+		echo "no nvcc: the CUDA library is not built for all architectures"; \
+	fi
 
 bench: install  ## Benchmarks: medians and ratios, printed as tables
 	for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script; done
