@@ -168,3 +168,20 @@ def test_a_mask_counted_from_other_rows_does_not_tell_the_lengths(shift: str) ->
 def test_a_window_alone_does_not_tell_the_lengths() -> None:
     body = _SEEN_BY_ROW.format(window=3, shift="first", mask="recent")
     _refused(body, "valid length is not proven")
+
+
+_AND_LENGTHS = "lengths = Add(first, rows)\n  y = Attention"
+
+
+@pytest.mark.parametrize(
+    ("causal", "window_left", "masked"), [("", -1, True), (", is_causal=1", 2, False)]
+)
+def test_a_window_by_row_needs_rows_that_are_counted_alike(
+    causal: str, window_left: int, masked: bool
+) -> None:
+    """Without causality the operator counts from the buffer's first row: the mask stays a mask."""
+    body = _SEEN_BY_ROW.format(window=3, shift="first", mask="recent, , , lengths")
+    body = body.replace("y = Attention <scale=0.4", f"{_AND_LENGTHS} <scale=0.4{causal}")
+    _check(body, kv_cache="static", window_left=window_left)
+    match = fuse(_model(body)).report.matches[0]
+    assert ("attn_mask" in match.inputs) is masked
