@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from qkexport.spec import AttentionSpec
 if TYPE_CHECKING:
     from rich.console import Console
 
+_JOINED: Final = 3  # equal layers of a model; fewer are told one by one
 _STYLES: Final = {
     AttentionStatus.FUSED: "green",
     AttentionStatus.FUSABLE: "cyan",
@@ -21,7 +23,7 @@ _STYLES: Final = {
 
 
 def print_attentions(attentions: Sequence[AttentionRecord], console: Console) -> None:
-    """Prints one row for each attention, equal neighbours joined."""
+    """Prints one row for each attention; many equal neighbours share one."""
     from rich.table import Table
 
     if not attentions:
@@ -30,10 +32,18 @@ def print_attentions(attentions: Sequence[AttentionRecord], console: Console) ->
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("attention", "status", "spec or reason"):
         table.add_column(heading, overflow="fold")
-    for record in attentions:
-        detail = describe(record.spec) if record.spec is not None else record.reason or ""
-        table.add_row(record.node, str(record.status), detail, style=_STYLES[record.status])
+    for (status, detail), equal in itertools.groupby(attentions, _told):
+        records = list(equal)
+        joined = len(records) >= _JOINED
+        names = [record.node for record in records]
+        for name in [f"{names[0]} and {len(names) - 1} more"] if joined else names:
+            table.add_row(name, str(status), detail, style=_STYLES[status])
     console.print(table)
+
+
+def _told(record: AttentionRecord) -> tuple[AttentionStatus, str]:
+    detail = describe(record.spec) if record.spec is not None else record.reason or ""
+    return record.status, detail
 
 
 def describe(spec: AttentionSpec) -> str:
