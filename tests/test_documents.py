@@ -27,7 +27,7 @@ DOCUMENTS = sorted(
     for path in folder.glob(depth)
 )
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    \S.*\n(?:^(?:    .*)?\n)*)+)", re.M | re.S)
+_CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.M | re.S)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"(?:tests|samples|plugins|qkexport|include|cmake)/[\w./-]*\w/?")
 _INSTALLED = {"qkexport/lib"}  # in a wheel, not in the repository
