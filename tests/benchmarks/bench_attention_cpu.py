@@ -1,7 +1,8 @@
 """QK-norm attention on the CPU: ours against ONNX Runtime's own operators and PyTorch.
 
 Every row is timed in one process, the contestants taking turns; figures are medians, and a ratio
-is the median of the ratios of one turn. `--quick` runs a few rows.
+is the median of the ratios of one turn. On a shared machine `--cpu` counts CPU time on one thread
+instead of wall time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -70,7 +72,12 @@ def problems() -> dict[str, list[Problem]]:
     }
 
 
-def measure(problem: Problem, threads: int, seconds: float) -> dict[str, list[float]]:
+def measure(
+    problem: Problem,
+    threads: int,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Times of each contestant that can run the problem, turn by turn."""
     made = {name: make(problem, threads) for name, make in CONTESTANTS.items()}
     runs: dict[str, Run] = {name: run for name, run in made.items() if run is not None}
@@ -80,9 +87,9 @@ def measure(problem: Problem, threads: int, seconds: float) -> dict[str, list[fl
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(times["ours"]) < 5:
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return times
 
 
@@ -115,14 +122,16 @@ def ratio(times: dict[str, list[float]], name: str) -> float:
     return statistics.median(b / a for a, b in zip(times["ours"], times[name], strict=True))
 
 
-def machine_peak(threads: int) -> tuple[float, float]:
+def machine_peak(threads: int, clock: str = "wall") -> tuple[float, float]:
     """Multiply-adds in GF/s and reads in GB/s that this machine reaches."""
     source = Path(__file__).parent / "machine_peak.cc"
     with tempfile.TemporaryDirectory() as folder:
         binary = Path(folder) / "machine_peak"
         flags = ["-O2", "-march=native", "-ffp-contract=fast", "-pthread"]
         subprocess.run(["c++", *flags, str(source), "-o", str(binary)], check=True)
-        output = subprocess.run([binary, str(threads)], check=True, capture_output=True, text=True)
+        output = subprocess.run(
+            [binary, str(threads), clock], check=True, capture_output=True, text=True
+        )
     compute, read = map(float, output.stdout.split())
     return compute, read
 
@@ -132,8 +141,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
     parser.add_argument("--section", default="", help="only sections that contain this text")
+    parser.add_argument("--cpu", action="store_true", help="CPU time on one thread")
     arguments = parser.parse_args()
-    peak = machine_peak(arguments.threads)
+    clock = time.perf_counter
+    if arguments.cpu:
+        arguments.threads, clock = 1, time.process_time
+    peak = machine_peak(arguments.threads, "cpu" if arguments.cpu else "wall")
     write = sys.stdout.write
     write(f"{arguments.threads} threads; peak {peak[0]:.0f} GF/s, {peak[1]:.1f} GB/s\n")
     header = ["problem", "ours ms", "rate", "of peak", *(f"vs {n}" for n in list(CONTESTANTS)[1:])]
@@ -142,7 +155,7 @@ def main() -> None:
             continue
         write(f"\n### {section}\n\n| {' | '.join(header)} |\n|{'---|' * len(header)}\n")
         for problem in rows:
-            times = measure(problem, arguments.threads, arguments.seconds)
+            times = measure(problem, arguments.threads, arguments.seconds, clock)
             write(f"| {' | '.join(cells(problem, times, peak))} |\n")
             sys.stdout.flush()
 

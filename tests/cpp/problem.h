@@ -157,7 +157,7 @@ inline Status run(const qkexport::cpu::KernelTable& kernels, const AttentionPara
 }
 
 // The exact answer. Knows what these tests use: rms norm, cached keys, causal, windows, lengths
-// (concat), a bool mask in place.
+// (concat), softcap, and masks [seqlen_q, seqlen_total] of bool or float32.
 class Exact {
  public:
   explicit Exact(const Problem& p) : p_(p) {}
@@ -179,12 +179,28 @@ class Exact {
     const int64_t offset =
         a.causal == qkexport::Causal::kLowerRight ? valid - a.seqlen_q : a.seqlen_past;
     if (j >= valid) return false;
+    if (a.mask.data != nullptr && a.mask.dtype == DataType::kBool) {
+      if (!mask_at<uint8_t>(i, j)) return false;
+    }
     if (a.causal != qkexport::Causal::kNone && j > i + offset) return false;
     if (a.window_left >= 0 && j < i + offset - a.window_left) return false;
     return a.window_right < 0 || j <= i + offset + a.window_right;
   }
 
  private:
+  template <typename T>
+  T mask_at(int64_t i, int64_t j) const {
+    const auto& m = p_.params.mask;
+    return static_cast<const T*>(m.data)[i * m.row_stride + j * m.column_stride];
+  }
+
+  double finished_score(int64_t i, int64_t j, double score) const {
+    const AttentionParams& a = p_.params;
+    if (a.softcap != 0.0f) score = a.softcap * std::tanh(score / a.softcap);
+    const bool additive = a.mask.data != nullptr && a.mask.dtype == DataType::kFloat32;
+    return additive ? score + double{mask_at<float>(i, j)} : score;
+  }
+
   std::vector<double> normalized(const Tensor& t, int64_t row, bool norm) const {
     const int64_t n = p_.sizes.head_dim;
     std::vector<double> x(static_cast<size_t>(n));
@@ -226,7 +242,9 @@ class Exact {
       const auto k = key_row(pair, j);
       double score = 0.0;
       for (int64_t d = 0; d < s.head_dim; ++d) score += q[d] * k[d];
-      scores.push_back(score * p_.params.scale);
+      score = finished_score(i, j, score * p_.params.scale);
+      if (score == -INFINITY) continue;
+      scores.push_back(score);
       seen.push_back(j);
       top = std::max(top, scores.back());
     }

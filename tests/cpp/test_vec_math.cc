@@ -50,6 +50,40 @@ TEST(exp_is_within_2_ulp_where_the_result_is_normal) {
   check_ulps(kExp, 0.0f, 87.9f, 2.0, [](double x) { return std::exp(x); });
 }
 
+// Every step-th float from `hi` down to `lo`, both negative; step 1 would be each of them.
+template <typename Exact>
+void check_ulps_densely(int function, float hi, float lo, uint32_t step, Exact exact) {
+  const auto bits_of = [](float x) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+  };
+  constexpr int64_t kBatch = 1024;
+  float x[kBatch], y[kBatch];
+  for (const auto* kernels : all_kernels()) {
+    double worst = 0.0;
+    for (uint32_t bits = bits_of(hi); bits <= bits_of(lo);) {
+      int64_t n = 0;
+      for (; n < kBatch && bits <= bits_of(lo); ++n, bits += step) {
+        __builtin_memcpy(&x[n], &bits, sizeof bits);
+      }
+      kernels->evaluate(function, x, n, y);
+      for (int64_t i = 0; i < n; ++i) {
+        const double error = ulps(y[i], exact(static_cast<double>(x[i])));
+        worst = error > worst ? error : worst;
+      }
+    }
+    CHECK_TEXT(worst <= 2.0, std::string(kernels->name) + " " + std::to_string(worst));
+  }
+}
+
+TEST(exponentials_of_all_that_a_softmax_can_ask_are_within_2_ulp) {
+  // Primes, so that the low bits take every value.
+  const uint32_t step = testing::full_grid() ? 11 : 4099;
+  check_ulps_densely(kExp2, -1e-12f, -126.0f, step, [](double x) { return std::exp2(x); });
+  check_ulps_densely(kExp, -1e-12f, -87.33f, step, [](double x) { return std::exp(x); });
+}
+
 TEST(tanh_is_within_4_ulp) {
   check_ulps(kTanh, -12.0f, 12.0f, 4.0, [](double x) { return std::tanh(x); });
   check_ulps(kTanh, -0.7f, 0.7f, 4.0, [](double x) { return std::tanh(x); });

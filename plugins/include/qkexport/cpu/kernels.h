@@ -11,11 +11,15 @@ namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
 inline void evaluate(int function, const float* x, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) {
-    float lanes[kVecWidth];
-    const Vec v = splat(x[i]);
-    store(lanes, function == 0 ? exp2(v) : (function == 1 ? exp(v) : tanh(v)));
-    y[i] = lanes[0];
+  for (int64_t i = 0; i < n; i += kVecWidth) {
+    const int64_t left = n - i;
+    const Vec v = left < kVecWidth ? load_n(x + i, left) : load(x + i);
+    const Vec result = function == 0 ? exp2(v) : (function == 1 ? exp(v) : tanh(v));
+    if (left < kVecWidth) {
+      store_n(y + i, result, left);
+    } else {
+      store(y + i, result);
+    }
   }
 }
 

@@ -1,0 +1,110 @@
+// Masks, softcap and their edges on every path: whole vectors, the vectors at the ends, and none.
+#include <string>
+
+#include "problem.h"
+#include "testing.h"
+
+namespace {
+
+using namespace testing;
+using qkexport::Causal;
+
+const DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
+// In place, packed for one item, packed and shared; 197 and 300 end in the middle of a tile.
+const int64_t kRowCounts[] = {1, 5, 40, 197};
+const int64_t kKeyCounts[] = {3, 129, 300};
+
+Sizes sizes_with(int64_t seqlen_q, int64_t seqlen_kv) {
+  Sizes s;
+  s.seqlen_q = seqlen_q;
+  s.seqlen_kv = seqlen_kv;
+  s.head_dim = s.head_dim_v = 40;
+  return s;
+}
+
+template <typename Change>
+void check_each(const char* what, Change change) {
+  for (const DataType type : kTypes) {
+    for (const int64_t seqlen_q : kRowCounts) {
+      for (const int64_t seqlen_kv : kKeyCounts) {
+        Problem p(sizes_with(seqlen_q, seqlen_kv), type);
+        std::mt19937 random(7);
+        change(p, random);
+        const std::vector<double> exact = Exact(p).output();
+        for (const auto* kernels : kernels_for(type)) {
+          for (int64_t i = 0; i < p.output.size(); ++i) p.output.set(i, NAN);
+          CHECK(run(*kernels, p.params) == Status::kSuccess);
+          const double error = worst_error(p.output, exact);
+          CHECK_TEXT(error <= 1.0, std::string(kernels->name) + " " + what + " Sq " +
+                                       std::to_string(seqlen_q) + " T " +
+                                       std::to_string(seqlen_kv) + " " + std::to_string(error));
+        }
+      }
+    }
+  }
+}
+
+template <typename Element, typename Draw>
+void fill_mask(Problem& p, std::vector<Element>& mask, DataType type, Draw draw) {
+  const int64_t rows = p.params.seqlen_q, columns = p.params.seqlen_total;
+  mask.resize(static_cast<size_t>(rows * columns));
+  for (Element& x : mask) x = draw();
+  p.params.mask = {mask.data(), type, 1, 0, 0, columns, 1};
+}
+
+TEST(a_random_bool_mask) {
+  std::vector<uint8_t> mask;
+  check_each("bool", [&](Problem& p, std::mt19937& random) {
+    // Any byte but 0 is true.
+    fill_mask(p, mask, DataType::kBool, [&] { return random() % 3 ? uint8_t(random() % 4) : 0; });
+  });
+}
+
+TEST(a_bool_mask_under_a_causal_one) {
+  std::vector<uint8_t> mask;
+  check_each("bool causal", [&](Problem& p, std::mt19937& random) {
+    p.params.causal = Causal::kLowerRight;
+    fill_mask(p, mask, DataType::kBool, [&] { return uint8_t(random() % 2); });
+  });
+}
+
+TEST(a_random_additive_mask_with_infinities) {
+  std::vector<float> mask;
+  check_each("additive", [&](Problem& p, std::mt19937& random) {
+    std::normal_distribution<float> draw;
+    fill_mask(p, mask, DataType::kFloat32, [&] { return random() % 5 ? draw(random) : -INFINITY; });
+  });
+}
+
+TEST(softcap_before_the_mask_and_within_a_window) {
+  std::vector<float> mask;
+  check_each("softcap", [&](Problem& p, std::mt19937& random) {
+    std::normal_distribution<float> draw;
+    p.params.scale = 0.3f;
+    p.params.softcap = 2.0f;
+    p.params.window_left = 70;
+    p.params.window_right = 33;
+    fill_mask(p, mask, DataType::kFloat32, [&] { return draw(random); });
+  });
+}
+
+TEST(one_mask_value_for_all_columns) {
+  std::vector<uint8_t> mask;
+  check_each("column", [&](Problem& p, std::mt19937& random) {
+    mask.assign(static_cast<size_t>(p.params.seqlen_q), 0);
+    for (uint8_t& x : mask) x = random() % 2;
+    p.params.mask = {mask.data(), DataType::kBool, 1, 0, 0, 1, 0};
+  });
+}
+
+TEST(kernels_of_one_type_leave_the_others_to_their_own) {
+  const auto* amx = qkexport::cpu::find_kernels("amx");
+  if (amx == nullptr) return;
+  const auto* avx512 = qkexport::cpu::find_kernels("avx512");
+  CHECK(amx->other_types == avx512);
+  Problem a(sizes_with(40, 300), DataType::kFloat32), b(sizes_with(40, 300), DataType::kFloat32);
+  CHECK(run(*amx, a.params) == Status::kSuccess && run(*avx512, b.params) == Status::kSuccess);
+  for (int64_t i = 0; i < a.output.size(); ++i) CHECK(a.output.get(i) == b.output.get(i));
+}
+
+}  // namespace
