@@ -7,14 +7,16 @@ Einsum("bhid,bhjd->bhij", a, b)
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 import onnx_ir as ir
 
 from qkexport.match.facts import Facts, View, is_op
-from qkexport.match.layout import Axis, Factor, Layout
+from qkexport.match.layout import BATCH, HEAD, Axis, Factor, Layout
 from qkexport.match.sizes import ONE, Size
 
 PRODUCTS = ("MatMul", "Einsum")
+_SHARED: Final = (BATCH, HEAD)  # what an operand without them is repeated over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Product:
 
 
 def find_product(facts: Facts, node: ir.Node | None) -> Product | None:
-    """The product a node is, where it has one row, one column and one contracted axis."""
+    """The product a node is, where it has a row, a column and one contracted axis."""
     if node is None or not is_op(node, *PRODUCTS) or len(node.inputs) != 2:
         return None
     if node.inputs[0] is None or node.inputs[1] is None:
@@ -67,8 +69,7 @@ def find_product(facts: Facts, node: ir.Node | None) -> Product | None:
     if sizes is None or len(sizes) != len(left):
         return None
     product = Product(node, left, right, result, contracted, sizes[left.index(contracted)])
-    single = len(product.left_only) == 1 and len(product.right_only) == 1
-    return product if single else None
+    return product if product.left_only and product.right_only else None
 
 
 def _letters(facts: Facts, node: ir.Node) -> tuple[str, str, str] | None:
@@ -114,8 +115,7 @@ def operand_view(
             factors = ()
         axes.append(factors)
     missing = [c for c in product.result if c not in letters and c in other]
-    own = product.left_only if index else product.right_only
-    copied.extend(f for c in missing if c not in own for f in _axis(product, result, c))
+    copied.extend(f for c in missing for f in _axis(product, result, c) if f.label in _SHARED)
     view = View(value, tuple(axes))
     return OperandView(view, tuple(copied)) if facts.fits(view) else None
 

@@ -68,10 +68,27 @@ def softmax_cores(facts: Facts, softmax: ir.Node, last: ir.Node) -> Iterator[Cor
         start = _softmax_input(facts, probabilities, softmax)
         if start is None:
             continue
-        for scores in walk_scores(facts, start):
-            yield _core(facts, softmax, scores, output, value)
+        yield from _cores(facts, softmax, start, output, value)
         return
     raise NotProvenError("the probabilities are changed before they meet the values", last)
+
+
+def _cores(
+    facts: Facts, softmax: ir.Node, start: View, output: View, value: tuple[View, int] | None
+) -> Iterator[Core]:
+    """The readings that are attentions; a bias may be a product too, but not of two streams."""
+    failure: NotProvenError | None = None
+    any_core = False
+    for scores in walk_scores(facts, start):
+        try:
+            core = _core(facts, softmax, scores, output, value)
+        except NotProvenError as error:
+            failure = failure or error
+            continue
+        any_core = True
+        yield core
+    if failure is not None and not any_core:
+        raise failure
 
 
 def _last_product(
@@ -82,9 +99,15 @@ def _last_product(
     sizes = facts.sizes(output)
     if sizes is None:
         raise NotProvenError("the shape of the attention is not known", product.node)
-    row = product.right_only if side else product.left_only
-    channel = product.left_only if side else product.right_only
-    leading = [c for c in product.result if c not in (row, channel)]
+    probable, channel = product.left_only, product.right_only
+    letters = product.left
+    if side:
+        probable, channel, letters = channel, probable, product.right
+    if len(channel) != 1:
+        raise NotProvenError("the product with the values has no rule", product.node)
+    row = max(probable, key=letters.index)  # [..., row, column]; the others are groups of heads
+    shared = [c for c in product.result if c not in probable + channel]
+    leading = [*shared, *(c for c in product.result if c in probable and c != row)]
     named = _leading_axes(facts, product, leading)
     layout: Layout = tuple(
         axis(ROW, size)

@@ -102,6 +102,23 @@ class GroupedEinsums(nn.Module):
         return self.out(y.flatten(2))
 
 
+class RelativeEinsum(nn.Module):
+    """A bias that is an einsum of the queries as well, added to the scores (T5 and its heirs)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = Heads(40, _HEADS, _HEADS, _DIM)
+        self.q_norm, self.k_norm = nn.RMSNorm(_DIM, eps=1e-6), nn.RMSNorm(_DIM, eps=1e-6)
+        self.relative = nn.Parameter(torch.randn(_HEADS, _DIM, 7) / 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.heads(x)
+        q = self.q_norm(q)
+        bias = torch.einsum("bhqd,hdk->bhqk", q, self.relative)
+        scores = bias + torch.einsum("bhqd,bhkd->bhqk", q, self.k_norm(k)) * _DIM**-0.5
+        return self.heads.merged(scores.softmax(-1) @ v)
+
+
 class Normalized(nn.Module):
     """F.normalize times sqrt(D) and a gain, as lucidrains writes RMS norms; keys by expand."""
 
@@ -226,6 +243,8 @@ FAMILIES: Final = (
     Family("own einsums", lambda _: tokens(Einsums(), 32), 1, _PLAIN),
     Family("own grouped einsums", lambda _: tokens(GroupedEinsums(), 32), 1,
            _PLAIN | {"num_kv_heads": 2}),
+    Family("own relative einsum", lambda _: Sample(tokens(RelativeEinsum()).module,
+                                                   (torch.randn(2, 7, 40),)), 1, _PLAIN),
     Family("own normalize and gain", lambda _: tokens(Normalized()), 1,
            {"qk_norm": "l2", "rotary": "none", "num_kv_heads": 2}),
     Family("own keys first", lambda _: tokens(KeysFirst()), 1, _PLAIN),
