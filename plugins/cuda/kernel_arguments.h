@@ -21,6 +21,14 @@ struct RowStatistics {
   float inverse;
 };
 
+// What a split knows of a row: the maximum that its weights are relative to and their sum, which is
+// 0 where it saw no key. Kept apart, because next to a mask of the lowest float the logarithm of
+// the sum is lost in rounding.
+struct SplitState {
+  float maximum;
+  float sum;
+};
+
 struct KernelArguments {
   AttentionParams params;
 
@@ -45,13 +53,16 @@ struct KernelArguments {
 
   bool query_vectorized;
   bool output_vectorized;
+  bool query_in_quads;  // norm and RoPE can take four channels at once
+  bool key_in_quads;
 
   RowStatistics* query_statistics;  // [B, Sq], null unless norm_axis is hidden
   RowStatistics* key_statistics;    // [B, Skv]
 
-  // Split keys: normalized partial outputs [S, B, H, Sq, Dv] and log2-sum-exp [S, B, H, Sq].
+  // Split keys: normalized partial outputs [S, B, H, Sq, Dv] and their state [S, B, H, Sq].
   float* partial_output;
-  float* partial_lse;
+  SplitState* partial_state;
+  float exponent_factor;  // turns differences of maxima into exponents of two
   int num_splits;
 
   int heads_per_tile;  // 1, or H / Hkv: query heads of one kv head packed into the rows of a tile

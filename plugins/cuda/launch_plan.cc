@@ -84,6 +84,8 @@ void plan_attention(LaunchPlan& plan) {
     const int64_t wanted = std::min(kTargetBlocks / blocks, p.seqlen_total / kSplitKeys);
     a.num_splits = static_cast<int>(std::max<int64_t>(1, wanted));
   }
+  constexpr float kLog2E = 1.4426950408889634f;
+  a.exponent_factor = plan.path == AttentionPath::kTensorCore ? 1.0f : kLog2E;
   plan.attention_blocks = blocks * a.num_splits;
   plan.combine_blocks = a.num_splits > 1 ? p.batch_size * p.num_heads * p.seqlen_q : 0;
   const bool plain_mask = p.mask.data == nullptr || p.mask.dtype == DataType::kBool;

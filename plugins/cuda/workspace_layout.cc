@@ -23,6 +23,24 @@ bool is_vectorized(const StridedTensor& tensor, DataType dtype, int64_t channels
          tensor.row_stride % chunk == 0;
 }
 
+// Whether quads of channels of gains and angles can be read at once. Absent tables can.
+bool has_quads(const NormParameter& gain) {
+  return gain.data == nullptr || (reinterpret_cast<std::uintptr_t>(gain.data) % 16 == 0 &&
+                                  gain.segment_stride % 4 == 0 && gain.head_stride % 4 == 0);
+}
+bool has_quads(const RotaryCache& cache) {
+  return reinterpret_cast<std::uintptr_t>(cache.cos) % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(cache.sin) % 16 == 0 && cache.batch_stride % 4 == 0 &&
+         cache.head_stride % 4 == 0 && cache.row_stride % 4 == 0;
+}
+bool transforms_quads(const AttentionParams& p, const NormParameter& weight,
+                      const NormParameter& bias, const RotaryCache& rotary) {
+  const int64_t rotated = p.rotary_interleaved ? 4 : 8;  // channels of which no quad is cut
+  const bool turns_quads =
+      p.rotary == Rotary::kNone || (p.rotary_dim % rotated == 0 && has_quads(rotary));
+  return p.head_dim % 4 == 0 && has_quads(weight) && has_quads(bias) && turns_quads;
+}
+
 // An absent tensor has no addresses at all, whatever its strides say.
 StridedTensor without_strides_if_absent(const StridedTensor& tensor) {
   return tensor.data == nullptr ? StridedTensor{nullptr, 0, 0, 0} : tensor;
@@ -53,7 +71,7 @@ void resolve_workspace(KernelArguments& a, const LaunchPlan& plan, unsigned char
   if (plan.bounds_scores) a.key_norms = reinterpret_cast<float*>(workspace + layout.key_norms);
   if (a.num_splits > 1) {
     a.partial_output = reinterpret_cast<float*>(workspace + layout.partial_output);
-    a.partial_lse = reinterpret_cast<float*>(workspace + layout.partial_lse);
+    a.partial_state = reinterpret_cast<SplitState*>(workspace + layout.partial_state);
   }
 }
 
@@ -65,6 +83,8 @@ void resolve_vectors(KernelArguments& a) {
   };
   a.query_vectorized = keys(p.query);
   a.output_vectorized = values(p.output);
+  a.query_in_quads = transforms_quads(p, p.q_norm_weight, p.q_norm_bias, p.query_rotary);
+  a.key_in_quads = transforms_quads(p, p.k_norm_weight, p.k_norm_bias, p.key_rotary);
   a.key.vectorized = keys(a.key.cached) && keys(a.key.fresh);
   a.value.vectorized = values(a.value.cached) && values(a.value.fresh);
   a.key_target_vectorized = keys(a.key_target);
@@ -89,7 +109,7 @@ WorkspaceLayout layout_workspace(const LaunchPlan& plan) {
       place(layout, p.normalize_key ? statistics * p.batch_size * p.seqlen_kv : 0);
   layout.key_norms = place(layout, norms * int64_t{sizeof(float)});
   layout.partial_output = place(layout, partial_rows * p.head_dim_v * int64_t{sizeof(float)});
-  layout.partial_lse = place(layout, partial_rows * int64_t{sizeof(float)});
+  layout.partial_state = place(layout, partial_rows * int64_t{sizeof(SplitState)});
   return layout;
 }
 

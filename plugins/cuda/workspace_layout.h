@@ -14,7 +14,7 @@ struct WorkspaceLayout {
   std::size_t key_statistics = 0;    // [B, Skv]
   std::size_t key_norms = 0;         // [B, Hkv, num_key_tiles * warps]
   std::size_t partial_output = 0;    // [S, B, H, Sq, Dv]
-  std::size_t partial_lse = 0;       // [S, B, H, Sq]
+  std::size_t partial_state = 0;     // [S, B, H, Sq]
   std::size_t size = 0;
 };
 

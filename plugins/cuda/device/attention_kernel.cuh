@@ -8,6 +8,7 @@
 
 #include "device/epilogue.cuh"
 #include "device/key_blocks.cuh"
+#include "device/quad_transform.cuh"
 #include "device/score_bound.cuh"
 #include "device/score_transform.cuh"
 #include "device/softmax_state.cuh"
@@ -45,14 +46,13 @@ QKEXPORT_DEVICE float transform_queries(Tile tile, const KernelArguments& argume
   float bound = 0.0f;
 #pragma unroll 1
   for (int step = 0; step < Traits::kRowFragments * 16; step += kRowsPerStep) {
-    const int row = first_row + step + lane_index() / kLanesPerRow;
+    const int row = first_row + step_row(step);
     const QueryRow query = map(row);
     const TransformRow transform =
         query_transform(arguments, block.batch, query.head, query.position, query.valid);
-    transform_row(tile, row, transform);
-    sync_warp();
+    const float squares = transform_row(tile, row, transform, arguments.query_in_quads, bounded);
     if (!bounded) continue;
-    const float norm = sqrtf(squared_norm(tile, row, static_cast<int>(p.head_dim)));
+    const float norm = sqrtf(squares);
     const float scale = row_scale(p, block.batch, query.head, query.position);
     bound = fmaxf(bound, row_bound(p, scale, norm, key_norm));
   }
@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(Traits::kThreads)
   for (int index = blocks.first; index < blocks.last; ++index) {
     const int stage = (index - blocks.first) % kStages;
     const int first_key = index * kBlockN;
+    const int rare_row = opaque(first_row);  // for branches that few steps take
     cp_async_wait<0>();
     sync_threads();
     if (index + 1 < blocks.last) {
@@ -129,10 +130,10 @@ __global__ void __launch_bounds__(Traits::kThreads)
 
     Accumulator<kRowFragments, kBlockN> s;
     multiply_query_key<Traits::kHeadDim>(s, tiles.query(), first_row, tiles.key(stage));
-    if (!arguments.plain_scores) transform_scores(s, arguments, map, block.batch, first_row);
+    if (!arguments.plain_scores) transform_scores(s, arguments, map, block.batch, rare_row);
     bool repairs_values = false;
     if (has_mask || blocks.needs_mask<kBlockN>(first_key)) {
-      mask_scores(s, p, map, visibility, block.batch, first_row, first_key);
+      mask_scores(s, p, map, visibility, block.batch, rare_row, first_key);
       if (has_mask || blocks.needs_guard<kBlockN>(first_key, visibility.length)) {
         repairs_values = tile_has_nonfinite<kBlockN, Traits::kThreads>(tiles.value(stage));
         if (repairs_values) clear_nonfinite<kBlockN, Traits::kThreads>(tiles.value(stage));
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(Traits::kThreads)
     state.weigh(s, factor);
     multiply_weight_value(o, s, tiles.value(stage));
     if (repairs_values) {
-      add_nonfinite<kBlockN>(o, p, values, map, visibility, block.batch, first_row, first_key);
+      add_nonfinite<kBlockN>(o, p, values, map, visibility, block.batch, rare_row, first_key);
     }
   }
   cp_async_wait<0>();

@@ -9,8 +9,8 @@ namespace qkexport::cuda {
 
 inline constexpr int kCombineThreads = 128;
 
-// Weights 2^(lse - largest) of the splits; the sum runs in their order, so results are the same on
-// every run.
+// A split weighs sum * 2^(maximum - largest); the splits are added in their order, so results are
+// the same on every run.
 template <class T>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ KernelArguments arguments) {
@@ -19,20 +19,21 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int64_t num_rows = p.batch_size * p.num_heads * p.seqlen_q;
   float largest = -INFINITY;
   for (int split = 0; split < arguments.num_splits; ++split) {
-    largest = fmaxf(largest, arguments.partial_lse[split * num_rows + row]);
+    const SplitState state = arguments.partial_state[split * num_rows + row];
+    if (state.sum != 0.0f) largest = fmaxf(largest, state.maximum);
   }
   const QueryRow query{static_cast<int>(row % p.seqlen_q),
                        static_cast<int>(row / p.seqlen_q % p.num_heads), true};
   T* output = output_row<T>(p, row / p.seqlen_q / p.num_heads, query);
-  const float shift = shift_of(largest, 1.0f);
   for (int64_t channel = thread_index(); channel < p.head_dim_v; channel += kCombineThreads) {
     float sum = 0.0f;
     float weights = 0.0f;
     for (int split = 0; split < arguments.num_splits; ++split) {
       const int64_t partial = split * num_rows + row;
-      const float lse = arguments.partial_lse[partial];
-      if (lse == -INFINITY) continue;
-      const float weight = exp2_approximate(lse - shift);
+      const SplitState state = arguments.partial_state[partial];
+      if (state.sum == 0.0f) continue;
+      const float weight =
+          state.sum * exp2_approximate((state.maximum - largest) * arguments.exponent_factor);
       weights += weight;
       sum += weight * arguments.partial_output[partial * p.head_dim_v + channel];
     }

@@ -24,6 +24,8 @@ struct BFloat16 {
 
 #if defined(QKEXPORT_CUDA_EMULATION)
 
+QKEXPORT_DEVICE float bits_to_float(uint32_t bits) { return cuda_emulation::float_of(bits); }
+QKEXPORT_DEVICE uint32_t float_to_bits(float value) { return cuda_emulation::bits_of(value); }
 QKEXPORT_DEVICE float to_float(Half value) { return cuda_emulation::half_to_float(value.bits); }
 QKEXPORT_DEVICE float to_float(BFloat16 value) {
   return cuda_emulation::bfloat16_to_float(value.bits);
@@ -46,6 +48,8 @@ QKEXPORT_DEVICE uint32_t pack_pair(float low, float high) {
 
 #else
 
+QKEXPORT_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+QKEXPORT_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
 QKEXPORT_DEVICE float to_float(Half value) { return __half2float(__ushort_as_half(value.bits)); }
 QKEXPORT_DEVICE float to_float(BFloat16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);

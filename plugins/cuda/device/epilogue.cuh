@@ -40,11 +40,12 @@ QKEXPORT_DEVICE void store_output(const Accumulator<kRowFragments, kHeadDim>& o,
   }
   sync_warp();
   const int channels = static_cast<int>(p.head_dim_v);
-  const int chunks = (channels + Tile::kChunk - 1) / Tile::kChunk;
+  constexpr int kChunks = kHeadDim / Tile::kChunk;
 #pragma unroll 1
-  for (int i = lane_index(); i < kRowFragments * 16 * chunks; i += kWarpSize) {
-    const int row = first_row + i / chunks;
-    const int chunk = i % chunks;
+  for (int i = lane_index(); i < kRowFragments * 16 * kChunks; i += kWarpSize) {
+    const int row = first_row + i / kChunks;
+    const int chunk = i % kChunks;
+    if (chunk * Tile::kChunk >= channels) continue;
     const QueryRow query = map(row);
     if (!query.valid) continue;
     const T* source = tile.chunk(row, chunk);
@@ -81,8 +82,7 @@ QKEXPORT_DEVICE void store_partial(const Accumulator<kRowFragments, kHeadDim>& o
       const float d = state.d[m][r];
       const float scale = inverse_sum(d);
       if (lane_index() % 4 == 0) {
-        arguments.partial_lse[row] =
-            d == 0.0f ? -INFINITY : shift_of(state.m[m][r], factor) + log2f(d);
+        arguments.partial_state[row] = {shift_of(state.m[m][r], factor), d};
       }
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; ++n) {

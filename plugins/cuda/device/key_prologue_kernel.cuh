@@ -6,7 +6,7 @@
 #pragma once
 
 #include "device/kv_rows.cuh"
-#include "device/row_transform.cuh"
+#include "device/quad_transform.cuh"
 #include "device/tile_loader.cuh"
 #include "tile_config.cuh"
 
@@ -25,10 +25,12 @@ struct PrologueRows {
   QKEXPORT_DEVICE PrologueRows(const KernelArguments& arguments, int rows_per_tile)
       : arguments(arguments) {
     const AttentionParams& p = arguments.params;
-    const int64_t index = block_index();
-    first = static_cast<int>(index % arguments.num_key_tiles) * rows_per_tile;
-    head = static_cast<int>(index / arguments.num_key_tiles % p.num_kv_heads);
-    batch = index / arguments.num_key_tiles / p.num_kv_heads;
+    const auto index = static_cast<uint32_t>(block_index());
+    const auto tiles = static_cast<uint32_t>(arguments.num_key_tiles);
+    const auto heads = static_cast<uint32_t>(p.num_kv_heads);
+    first = static_cast<int>(index % tiles) * rows_per_tile;
+    head = static_cast<int>(index / tiles % heads);
+    batch = index / tiles / heads;
     begin = fresh_begin(p, batch);
     count = static_cast<int>(arguments.copies_past ? p.seqlen_total : p.seqlen_kv);
   }
@@ -101,14 +103,13 @@ QKEXPORT_DEVICE float transform_keys(Tile tile, const PrologueRows& rows) {
   float largest = 0.0f;
 #pragma unroll 1
   for (int step = 0; step < kRowsPerWarp; step += kRowsPerStep) {
-    const int row = warp_index() * kRowsPerWarp + step + lane_index() / kLanesPerRow;
+    const int row = warp_index() * kRowsPerWarp + step_row(step);
     const int token = rows.token(row);
     const bool active = token >= 0 && p.normalize_key;
-    transform_row(tile, row,
-                  key_transform(arguments, rows.batch, rows.head, active ? token : 0, active));
-    sync_warp();
-    if (arguments.key_norms == nullptr) continue;
-    largest = fmaxf(largest, squared_norm(tile, row, static_cast<int>(p.head_dim)));
+    const float squares = transform_row(
+        tile, row, key_transform(arguments, rows.batch, rows.head, active ? token : 0, active),
+        arguments.key_in_quads, arguments.key_norms != nullptr);
+    largest = fmaxf(largest, squares);
   }
   return sqrtf(group_max<kWarpSize>(largest));
 }
@@ -116,11 +117,11 @@ QKEXPORT_DEVICE float transform_keys(Tile tile, const PrologueRows& rows) {
 template <int kRows, class T, class Tile>
 QKEXPORT_DEVICE void store_keys(Tile tile, const PrologueRows& rows) {
   const int channels = static_cast<int>(rows.arguments.params.head_dim);
-  const int chunks = (channels + Tile::kChunk - 1) / Tile::kChunk;
 #pragma unroll 1
-  for (int i = thread_index(); i < kRows * chunks; i += kAttentionWarps * kWarpSize) {
-    const int row = i / chunks;
-    const int chunk = i % chunks;
+  for (int i = thread_index(); i < kRows * Tile::kChunksPerRow; i += kAttentionWarps * kWarpSize) {
+    const int row = i / Tile::kChunksPerRow;
+    const int chunk = i % Tile::kChunksPerRow;
+    if (chunk * Tile::kChunk >= channels) continue;
     T* target = key_target_row<T>(rows, row);
     if (target == nullptr) continue;
     const T* source = tile.chunk(row, chunk);

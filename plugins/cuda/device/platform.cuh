@@ -29,6 +29,13 @@ __device__ __forceinline__ void sync_threads() { __syncthreads(); }
 __device__ __forceinline__ bool sync_threads_or(bool value) { return __syncthreads_or(value) != 0; }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
+// The same value, of which the compiler knows nothing: what depends on it is not computed ahead of
+// a loop and then kept in registers.
+__device__ __forceinline__ int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 }  // namespace qkexport::cuda
 
 #endif

@@ -13,26 +13,30 @@ struct BlockCoordinates {
   int64_t batch;
   int kv_head;
   int first_head;
-  int64_t first_row;
+  int first_row;
   int split;
 };
 
+// Fewer than 2^31 blocks and rows (can_implement), so indices are 32 bits wide: a division of 64
+// takes a hundred instructions.
+//
 // Blocks of one head are neighbours, so that its keys are read while they are in L2. Late rows come
 // first: under a causal mask they take longest.
 template <int kBlockM>
 QKEXPORT_DEVICE BlockCoordinates block_coordinates(const KernelArguments& arguments) {
   const AttentionParams& p = arguments.params;
-  const int64_t num_rows = p.seqlen_q * arguments.heads_per_tile;
-  const int64_t tiles = (num_rows + kBlockM - 1) / kBlockM;
-  const int64_t groups = p.num_heads / arguments.heads_per_tile;
-  int64_t index = block_index();
+  const auto num_rows = static_cast<uint32_t>(p.seqlen_q * arguments.heads_per_tile);
+  const auto num_heads = static_cast<uint32_t>(p.num_heads);
+  const uint32_t tiles = (num_rows + kBlockM - 1) / kBlockM;
+  const uint32_t groups = num_heads / arguments.heads_per_tile;
+  auto index = static_cast<uint32_t>(block_index());
   BlockCoordinates block;
-  block.first_row = (tiles - 1 - index % tiles) * kBlockM;
+  block.first_row = static_cast<int>((tiles - 1 - index % tiles) * kBlockM);
   index /= tiles;
   block.split = static_cast<int>(index % arguments.num_splits);
   index /= arguments.num_splits;
   block.first_head = static_cast<int>(index % groups) * arguments.heads_per_tile;
-  block.kv_head = static_cast<int>(block.first_head / (p.num_heads / p.num_kv_heads));
+  block.kv_head = block.first_head / static_cast<int>(num_heads / p.num_kv_heads);
   block.batch = index / groups;
   return block;
 }
@@ -44,13 +48,13 @@ struct QueryRow {
 };
 
 struct RowMap {
-  int64_t num_rows;
+  int num_rows;
   int heads_per_tile;
   int first_head;
-  int64_t first_row;
+  int first_row;
 
   QKEXPORT_DEVICE RowMap(const KernelArguments& arguments, const BlockCoordinates& block)
-      : num_rows(arguments.params.seqlen_q * arguments.heads_per_tile),
+      : num_rows(static_cast<int>(arguments.params.seqlen_q) * arguments.heads_per_tile),
         heads_per_tile(arguments.heads_per_tile),
         first_head(block.first_head),
         first_row(block.first_row) {}
@@ -58,10 +62,9 @@ struct RowMap {
   // Rows past the last one answer with the last one's indices and valid == false.
   QKEXPORT_DEVICE QueryRow operator()(int row) const {
     const bool valid = first_row + row < num_rows;
-    const int64_t packed = valid ? first_row + row : num_rows - 1;
-    if (heads_per_tile == 1) return {static_cast<int>(packed), first_head, valid};
-    return {static_cast<int>(packed / heads_per_tile),
-            first_head + static_cast<int>(packed % heads_per_tile), valid};
+    const int packed = valid ? first_row + row : num_rows - 1;
+    if (heads_per_tile == 1) return {packed, first_head, valid};
+    return {packed / heads_per_tile, first_head + packed % heads_per_tile, valid};
   }
 };
 

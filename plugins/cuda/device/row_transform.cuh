@@ -1,4 +1,6 @@
-// Norm and RoPE of a row that lies in shared memory, in place.
+// Norm and RoPE of a row that lies in shared memory, in place, channel by channel: for the shapes
+// that quad_transform.cuh does not take. Loops stay rolled, because this is compiled into kernels
+// that have no register to spare.
 //
 // Eight lanes share a row and a warp works on four rows at once. A lane owns channel pairs, so both
 // partners of a rotation are in its hands and nothing but the statistics crosses lanes.
@@ -66,7 +68,7 @@ template <class Tile>
 QKEXPORT_DEVICE float lane_sum(Tile tile, int row, const TransformRow& transform, float mean,
                                bool squared) {
   float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 1
   for (int i = lane_index() % kLanesPerRow; i < transform.num_pairs(); i += kLanesPerRow) {
     float x, y;
     const ChannelPair pair = read_pair(tile, row, i, transform, x, y);
@@ -96,12 +98,12 @@ QKEXPORT_DEVICE RowStatistics row_statistics(Tile tile, int row, const Transform
   return statistics;
 }
 
-// Replaces the row by its norm and rotation.
+// Replaces the row by its norm and rotation, channel by channel.
 template <class Tile>
-QKEXPORT_DEVICE void transform_row(Tile tile, int row, const TransformRow& transform) {
+QKEXPORT_DEVICE void transform_channels(Tile tile, int row, const TransformRow& transform) {
   const AttentionParams& p = transform.params;
   const RowStatistics statistics = row_statistics(tile, row, transform);
-#pragma unroll 4
+#pragma unroll 1
   for (int i = lane_index() % kLanesPerRow; i < transform.num_pairs(); i += kLanesPerRow) {
     float x, y;
     const ChannelPair pair = read_pair(tile, row, i, transform, x, y);
@@ -119,7 +121,7 @@ QKEXPORT_DEVICE void transform_row(Tile tile, int row, const TransformRow& trans
 template <class Tile>
 QKEXPORT_DEVICE float squared_norm(Tile tile, int row, int channels) {
   float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 1
   for (int i = lane_index() % kLanesPerRow; i < channels; i += kLanesPerRow) {
     const float x = to_float(tile.at(row, i));
     sum += x * x;

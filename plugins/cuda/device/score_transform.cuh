@@ -51,7 +51,7 @@ QKEXPORT_DEVICE void mask_scores(Accumulator<kRowFragments, kBlockN>& s, const A
         for (int e = 2 * r; e < 2 * r + 2; ++e) {
           const float bias = row.bias(first_key + fragment_column(n, e));
           float& score = s.value[m][n][e];
-          score = bias == -INFINITY ? -INFINITY : score + bias * kLog2E;
+          score = bias == -INFINITY ? -INFINITY : score + bias_exponent(bias);
         }
       }
     }

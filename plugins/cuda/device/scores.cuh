@@ -1,6 +1,7 @@
 // From q.k to the logarithm of a weight: scale, head_scale, softcap and bias, in base 2.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 
 #include "device/platform.cuh"
@@ -21,6 +22,13 @@ QKEXPORT_DEVICE float row_scale(const AttentionParams& p, int64_t batch, int hea
 // softcap * tanh(score / softcap), or the score where there is no cap.
 QKEXPORT_DEVICE float capped(const AttentionParams& p, float score) {
   return p.softcap == 0.0f ? score : p.softcap * tanhf(score / p.softcap);
+}
+
+// A bias in exponents of two. One as large as the type holds stays finite there: unlike -infinity
+// it hides nothing, and a row of nothing else is an average.
+QKEXPORT_DEVICE float bias_exponent(float bias) {
+  const float exponent = bias * kLog2E;
+  return exponent < -FLT_MAX ? -FLT_MAX : exponent;
 }
 
 // The exponent that maximum m and factor f subtract: 0 while nothing is visible, so that

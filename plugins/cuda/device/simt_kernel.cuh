@@ -8,7 +8,7 @@
 
 #include "device/epilogue.cuh"
 #include "device/key_blocks.cuh"
-#include "device/row_transform.cuh"
+#include "device/quad_transform.cuh"
 #include "device/score_transform.cuh"
 #include "device/tile_loader.cuh"
 #include "tile_config.cuh"
@@ -73,7 +73,9 @@ QKEXPORT_DEVICE void simt_scores(float (&scores)[kSimtRowsPerWarp], QueryTile qu
 // nothing to the output even where the value is NaN.
 inline constexpr float kHiddenWeight = -1.0f;
 
-// From q.k to weights, with the running maximum; corrections rescale the output.
+// From q.k to weights, with the running maximum; corrections rescale the output. The maximum is
+// subtracted before the change of base: of scores in the hundreds, products with log2(e) would be
+// too coarse for float32.
 QKEXPORT_DEVICE void simt_softmax(float (&scores)[kSimtRowsPerWarp],
                                   float (&corrections)[kSimtRowsPerWarp], SimtState& state,
                                   const AttentionParams& p, const RowMap& map,
@@ -84,12 +86,11 @@ QKEXPORT_DEVICE void simt_softmax(float (&scores)[kSimtRowsPerWarp],
     const RowVisibility row(p, visibility, batch, query.head, query.position, query.valid);
     const float bias = row.bias(first_key + lane_index());
     const float scale = row_scale(p, batch, query.head, query.position);
-    const float score =
-        bias == -INFINITY ? -INFINITY : (capped(p, scores[r] * scale) + bias) * kLog2E;
+    const float score = bias == -INFINITY ? -INFINITY : capped(p, scores[r] * scale) + bias;
     const float maximum = fmaxf(state.m[r], group_max<kWarpSize>(score));
     const float shift = shift_of(maximum, 1.0f);
-    corrections[r] = exp2_approximate(state.m[r] - shift);
-    const float weight = exp2_approximate(score - shift);
+    corrections[r] = exp2_approximate((state.m[r] - shift) * kLog2E);
+    const float weight = exp2_approximate((score - shift) * kLog2E);
     scores[r] = bias == -INFINITY ? kHiddenWeight : weight;
     state.m[r] = maximum;
     state.d[r] = state.d[r] * corrections[r] + weight;
@@ -144,7 +145,7 @@ QKEXPORT_DEVICE void simt_store(const float (&o)[kSimtRowsPerWarp][Traits::kPiec
     const bool partial = arguments.partial_output != nullptr;
     const int64_t row = partial_row(p, block.split, block.batch, query.head, query.position);
     if (partial && lane_index() == 0) {
-      arguments.partial_lse[row] = d == 0.0f ? -INFINITY : shift_of(state.m[r], 1.0f) + log2f(d);
+      arguments.partial_state[row] = {shift_of(state.m[r], 1.0f), d};
     }
     T* output = output_row<T>(p, block.batch, query);
 #pragma unroll
@@ -187,7 +188,8 @@ __global__ void __launch_bounds__(Traits::kThreads)
   static_assert(kSimtRowsPerWarp == kRowsPerStep, "one step transforms the rows of a warp");
   const QueryRow own = map(first_row);
   transform_row(query, first_row,
-                query_transform(arguments, block.batch, own.head, own.position, own.valid));
+                query_transform(arguments, block.batch, own.head, own.position, own.valid),
+                arguments.query_in_quads, /*wants_norm=*/false);
   sync_warp();
 
   SimtState state;

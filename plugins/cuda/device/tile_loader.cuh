@@ -21,17 +21,22 @@ template <int kRows, int kChannels, int kThreads, class Tile, class Rows>
 QKEXPORT_DEVICE void load_tile(Tile tile, const Rows& rows, int channels, bool vectorized) {
   using T = typename Tile::Element;
   constexpr int kChunks = kChannels / Tile::kChunk;
-  constexpr int kSteps = (kRows * kChunks + kThreads - 1) / kThreads;
   if (vectorized) {
+    // A thread copies the same chunk of every kRowsPerStep-th row. Where those rows agree modulo 8
+    // their chunks stand in the same place of the row, and one address serves all.
+    static_assert(kThreads % kChunks == 0 && (kRows * kChunks) % kThreads == 0, "whole steps");
+    constexpr int kRowsPerStep = kThreads / kChunks;
+    const int thread = opaque(thread_index());  // cheaper to work out again than to keep
+    const int first = thread / kChunks;
+    const int chunk = thread % kChunks;
+    T* const target = tile.chunk(first, chunk);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int index = thread_index() + step * kThreads;
-      if ((kRows * kChunks) % kThreads != 0 && index >= kRows * kChunks) break;
-      const int row = index / kChunks;
-      const int chunk = index % kChunks;
-      const RowPointer<T> source = rows(row);
+    for (int row = 0; row < kRows; row += kRowsPerStep) {
+      const RowPointer<T> source = rows(first + row);
       const bool valid = source.valid && chunk * Tile::kChunk < channels;
-      cp_async_16(tile.chunk(row, chunk), source.data + (valid ? chunk * Tile::kChunk : 0), valid);
+      cp_async_16(
+          kRowsPerStep % 8 == 0 ? target + row * Tile::kPitch : tile.chunk(first + row, chunk),
+          source.data + (valid ? chunk * Tile::kChunk : 0), valid);
     }
     return;
   }

@@ -46,22 +46,28 @@ QKEXPORT_DEVICE void add_nonfinite(Accumulator<kRowFragments, kHeadDim>& o,
   for (int key = first_key; key < first_key + kBlockN; ++key) {
     const RowPointer<T> value_row = values(key);
     if (!value_row.valid) return;
-    const T* value = value_row.data;
+    bool sees[kRowFragments][2];
 #pragma unroll
     for (int m = 0; m < kRowFragments; ++m) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const QueryRow query = map(first_row + fragment_row(m, 2 * r));
         const RowVisibility row(p, visibility, batch, query.head, query.position, query.valid);
-        if (row.bias(key) == -INFINITY) continue;
+        sees[m][r] = row.bias(key) != -INFINITY;
+      }
+    }
 #pragma unroll
-        for (int n = 0; n < kHeadDim / 8; ++n) {
+    for (int n = 0; n < kHeadDim / 8; ++n) {
 #pragma unroll
-          for (int e = 2 * r; e < 2 * r + 2; ++e) {
-            const int channel = fragment_column(n, e);
-            if (channel >= p.head_dim_v) continue;
-            if (is_nonfinite(value[channel])) o.value[m][n][e] += to_float(value[channel]);
-          }
+      for (int e = 0; e < 2; ++e) {
+        const int channel = fragment_column(n, e);
+        if (channel >= p.head_dim_v) continue;
+        const T value = value_row.data[channel];
+        if (!is_nonfinite(value)) continue;
+#pragma unroll
+        for (int m = 0; m < kRowFragments; ++m) {
+          if (sees[m][0]) o.value[m][n][e] += to_float(value);
+          if (sees[m][1]) o.value[m][n][2 + e] += to_float(value);
         }
       }
     }

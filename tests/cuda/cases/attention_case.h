@@ -22,7 +22,8 @@ struct AttentionCase {
   int64_t seqlen_q = 64;
   int64_t seqlen_kv = 64;
   int64_t seqlen_past = 0;
-  int64_t cache_rows = 0;  // of a static cache; 0: concatenated
+  int64_t cache_rows = 0;   // of a static cache; 0: concatenated
+  bool full_cache = false;  // the new tokens are its last rows, instead of any
   int64_t num_heads = 2;
   int64_t num_kv_heads = 1;
   int64_t head_dim = 64;

@@ -45,15 +45,15 @@ enum Choice {
   kNumChoices
 };
 
-constexpr std::array<int, kNumChoices> kLevels = {3, 3, 10, 10, 4, 5, 15, 4, 5, 3, 2, 3, 2, 2, 2,
+constexpr std::array<int, kNumChoices> kLevels = {3, 3, 10, 10, 4, 5, 17, 4, 5, 3, 2, 3, 2, 2, 2,
                                                   3, 5, 4,  4,  2, 7, 3,  4, 3, 4, 4, 2, 2, 3, 5};
 
 using Levels = std::array<int, kNumChoices>;
 using Pair = std::tuple<int, int, int, int>;
 
 constexpr std::array<int64_t, 10> kSizes = {1, 2, 31, 33, 63, 64, 65, 127, 129, 257};
-constexpr std::array<int64_t, 15> kHeadDims = {8,  16,  24,  32,  40,  64,  72, 80,
-                                               96, 112, 128, 160, 192, 256, 512};
+constexpr std::array<int64_t, 17> kHeadDims = {8,  16, 20,  24,  32,  33,  40,  64, 72,
+                                               80, 96, 112, 128, 160, 192, 256, 512};
 constexpr std::array<DataType, 3> kTypes = {DataType::kFloat16, DataType::kBFloat16,
                                             DataType::kFloat32};
 
@@ -111,7 +111,7 @@ void set_rotary(AttentionCase& c, const Levels& l) {
   c.rotary = kKinds[l[kRotaryKind]];
   c.interleaved = l[kRotaryKind] % 2 == 0;
   const int64_t half = std::max<int64_t>(2, c.head_dim / 4 * 2);
-  c.rotary_dim = l[kRotaryDim] % 2 == 0 ? c.head_dim : half;
+  c.rotary_dim = l[kRotaryDim] % 2 == 0 && c.head_dim % 2 == 0 ? c.head_dim : half;
   c.full_width = l[kRotaryDim] >= 2;
   c.position_ids = l[kPositions] >= 2;
   c.invalid_position = l[kPositions] == 3;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "cuda_emulation/numbers.h"
@@ -125,6 +126,8 @@ class Builder {
     }
   }
 
+  // Of tensors that are normalized. Keys that are not are drawn as what a norm gives: scores in the
+  // thousands would leave every result to the roundings of the queries.
   double amplitude() const {
     if (c_.fill == Fill::kLarge) return 300.0;
     return c_.fill == Fill::kTiny ? 1e-3 : 1.0;
@@ -133,8 +136,9 @@ class Builder {
   void make_inputs() {
     const Draw draw = [this] { return amplitude() * normal(); };
     const Draw draw_value = [this] { return normal(); };
+    const Draw& draw_key = c_.normalize_key ? draw : draw_value;
     make_tensor(p().query, c_.num_heads, c_.seqlen_q, c_.head_dim, c_.heads_first, draw);
-    make_tensor(p().key, c_.num_kv_heads, c_.seqlen_kv, c_.head_dim, c_.heads_first, draw);
+    make_tensor(p().key, c_.num_kv_heads, c_.seqlen_kv, c_.head_dim, c_.heads_first, draw_key);
     make_tensor(p().value, c_.num_kv_heads, c_.seqlen_kv, c_.head_dim_v, c_.heads_first,
                 draw_value);
   }
@@ -230,6 +234,12 @@ class Builder {
     }
   }
 
+  static double lowest(DataType dtype) {
+    return dtype == DataType::kFloat16    ? -65504.0
+           : dtype == DataType::kBFloat16 ? -0x1.fep127
+                                          : -std::numeric_limits<float>::max();
+  }
+
   void make_mask() {
     AttentionMask& m = p().mask;
     m.dtype = c_.mask_dtype;
@@ -255,7 +265,10 @@ class Builder {
       if (m.dtype == DataType::kBool) {
         static_cast<uint8_t*>(data)[i] = hidden ? 0 : 1;
       } else {
-        store(data, m.dtype, i, hidden ? -INFINITY : normal());
+        // Rows of nothing but the lowest number are averages; beside others it hides.
+        const bool row_is_low = i / columns % 5 == 3;
+        const bool low = row_is_low || uniform(0.0, 1.0) < 0.1;
+        store(data, m.dtype, i, hidden ? -INFINITY : low ? lowest(m.dtype) : normal());
       }
     }
   }
@@ -286,7 +299,8 @@ class Builder {
     if (!c_.kv_lengths && c_.cache_rows == 0) return;
     void* lengths = allocate(std::max<int64_t>(c_.batch_size, 1), 8, &p().kv_lengths);
     for (int64_t b = 0; b < c_.batch_size; ++b) {
-      const int64_t low = std::min(c_.seqlen_kv, p().seqlen_total);
+      const int64_t low =
+          c_.full_cache ? p().seqlen_total : std::min(c_.seqlen_kv, p().seqlen_total);
       static_cast<int64_t*>(lengths)[b] =
           c_.cache_rows > 0 ? integer(low, p().seqlen_total) : integer(0, p().seqlen_total + 3);
     }

@@ -219,11 +219,14 @@ class Evaluation {
     return bias == 0 ? s : round(s + bias);
   }
 
-  // In place; a row that saw nothing stays empty.
+  // In place; a row that saw nothing stays empty, and one of scores of -infinity weighs nothing.
   void softmax(Row& scores) const {
-    if (scores.empty()) return;
     Real largest = -static_cast<Real>(INFINITY);
-    for (Real s : scores) largest = std::max(largest, s);
+    for (Real s : scores) largest = std::isnan(s) ? s : std::max(largest, s);
+    if (largest == -static_cast<Real>(INFINITY)) {
+      std::fill(scores.begin(), scores.end(), Real{0});
+      return;
+    }
     Real sum = 0;
     for (Real& s : scores) sum += s = std::exp(s - largest);
     for (Real& s : scores) s = round(s / sum);

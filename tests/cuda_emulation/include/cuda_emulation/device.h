@@ -18,6 +18,10 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
+struct uint2 {
+  alignas(8) uint32_t x;
+  uint32_t y;
+};
 struct uint4 {
   alignas(16) uint32_t x;
   uint32_t y, z, w;
@@ -48,6 +52,8 @@ void cp_async_wait(int pending);
 // ex2.approx.ftz: exact here, results and arguments below the normal range flushed to zero.
 float exp2_flushed(float value);
 
+inline int opaque(int value) { return value; }
+
 int compute_capability();
 
 // Runs `thread` once for every thread of every block. False where something was reported; the
@@ -59,6 +65,7 @@ bool launch(const std::function<void()>& thread, int64_t blocks, int threads,
 
 namespace qkexport::cuda {
 using cuda_emulation::block_index;
+using cuda_emulation::opaque;
 using cuda_emulation::shared_memory;
 using cuda_emulation::sync_threads;
 using cuda_emulation::sync_threads_or;
