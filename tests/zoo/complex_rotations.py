@@ -91,6 +91,7 @@ FAMILIES: Final = (
            implementations=("sdpa", "eager")),
     Family("qwen image", qwen_image, 1, _TURNED),
     Family("lumina 2", lumina2, 1, _TURNED | {"num_kv_heads": 2}),
-    Family("lumina 2 by length", lambda how: lumina2(how, 3), 1, _TURNED | {"scale": _SCALE}),
+    Family("lumina 2 by length", lambda how: lumina2(how, 3), 1, _TURNED | {"scale": _SCALE},
+           quick=False),
     Family("z-image", z_image, 1, _TURNED),
 )  # fmt: skip

@@ -167,7 +167,7 @@ FAMILIES: Final = (
         {"rotary": None},
         masked=False,
         dynamic=False,
-        quick=True,
+        quick=False,
         first_k_dense_replace=2,
         q_lora_rank=16,
         kv_lora_rank=16,

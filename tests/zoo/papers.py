@@ -139,6 +139,7 @@ FAMILIES: Final = (
         1,
         {"qk_norm": "l2", "rotary": "none"},
         implementations=("sdpa", "eager"),
+        quick=False,
     ),
     Family(
         "x-transformers rms",
@@ -146,6 +147,7 @@ FAMILIES: Final = (
         1,
         {"qk_norm": "l2", "rotary": "none"},
         implementations=("sdpa", "eager"),
+        quick=False,
     ),
     Family(
         "x-transformers key rms",
@@ -153,6 +155,7 @@ FAMILIES: Final = (
         0,
         skipped=("only the keys are normalized",),
         implementations=("sdpa", "eager"),
+        quick=False,
     ),
     Family(
         "two epsilons",

@@ -187,9 +187,9 @@ FAMILIES: Final = (
     Family("timm vit", timm_vit, 2, {"qk_norm": "layer", "rotary": "none", "num_heads": 4},
            implementations=_BOTH),
     Family("timm vit rms", timm_vit_rms, 2, {"rotary": "none"},
-           implementations=_BOTH),
+           implementations=_BOTH, quick=False),
     Family("timm gemma 4 vit", timm_gemma4, 0, skipped=("between norm and scores stands Concat",),
-           implementations=_BOTH),
+           implementations=_BOTH, quick=False),
     Family("llama 3.2 vision", mllama_cross, 1, {"rotary": "none", "num_kv_heads": 2},
            implementations=_BOTH),
     Family("timm eva", timm_eva, 1, {}, implementations=_BOTH),
@@ -199,5 +199,5 @@ FAMILIES: Final = (
            quick=False),
     Family("swin 2 sr", swin2sr, 2, {"qk_norm": "l2", "rotary": "none", "scale": 1.0}, quick=False),
     Family("xcit", xcit, 0, skipped=("it attends over channels",)),
-    Family("edgenext", edgenext, 0, skipped=("it attends over channels",)),
+    Family("edgenext", edgenext, 0, skipped=("it attends over channels",), quick=False),
 )  # fmt: skip
