@@ -56,9 +56,13 @@ def _result(family: Family) -> str:
 
 
 def with_table(text: str) -> str:
-    """A document with the table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    """A document with the table between its marks.
+
+    Raises:
+        ValueError: The document does not have each mark once.
+    """
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
