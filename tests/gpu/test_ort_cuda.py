@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import torch
 from attention_cases import ALL_OUTPUTS, CASES, attention_cases
@@ -15,7 +16,6 @@ from qkexport.native import register_ort
 from qkexport.reference import reference_attention
 from qkexport.spec import AttentionSpec, Causal, KvCache
 
-ort = pytest.importorskip("onnxruntime")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(

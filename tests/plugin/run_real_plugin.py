@@ -59,10 +59,12 @@ def rows() -> Iterator[Row]:
         yield Row(f"no queries {dtype}", _cached(0, 0, dtype), OUTPUT_NAMES[:1])
 
 
-def _cached(seqlen: int, past: int, dtype: torch.dtype, **attributes: object) -> AttentionCase:
+def _cached(
+    seqlen: int, past: int, dtype: torch.dtype, kv_cache: KvCache = KvCache.CONCAT
+) -> AttentionCase:
     spec = AttentionSpec(
-        num_heads=4, num_kv_heads=2, scale=0.25, causal=Causal.LOWER_RIGHT, **attributes
-    )  # type: ignore[arg-type]
+        num_heads=4, num_kv_heads=2, scale=0.25, causal=Causal.LOWER_RIGHT, kv_cache=kv_cache
+    )
     shapes = {
         "query": (2, 4, seqlen, 64),
         "key": (2, 2, seqlen, 64),
