@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from qkexport.files import write_whole
 
 SCHEMA_VERSION: Final = 1
 _DIGEST: Final = "manifest_sha256"
+_LARGEST: Final = 1 << 26  # bytes; the manifest of a model of thousands of inputs has some 100 KB
+_NAME: Final = re.compile(r"(?!\.)[^/\s\"'`$\\;&|<>]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,16 +138,22 @@ def read_manifest(path: Path) -> Manifest:
         message = f"Engine must have its manifest beside it, got no file {path}."
         raise LoadError(message, hint="copy it along with the engine, or build again.")
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(_text(path))
         written = document.pop(_DIGEST)
         manifest = _from_document(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = f"Manifest {path.name} must be one that qkexport build wrote, got {error!r}."
         raise LoadError(message, hint="build the engine again.") from error
     if written != _digest(document):
         message = f"Manifest {path.name} must be as it was written, got another digest."
         raise LoadError(message, hint="restore it, or build the engine again.")
     return manifest
+
+
+def _text(path: Path) -> str:
+    if (size := path.stat().st_size) > _LARGEST:
+        raise ValueError(f"{size} bytes")
+    return path.read_text()
 
 
 def _canonical(value: Any) -> str:
@@ -176,4 +185,17 @@ def _from_document(document: dict[str, Any]) -> Manifest:
     for name in ("parity", "onnx_parity"):
         known = fields.get(name)
         fields[name] = None if known is None else ParityEvidence(**known)
-    return Manifest(**fields)
+    manifest = Manifest(**fields)
+    _check_names(manifest)
+    return manifest
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Names that become files and words of scripts must be nothing but names."""
+    names = {"engine": manifest.engine.path, "runtime": manifest.runtime}
+    if manifest.plugin is not None:
+        names["plugin"] = Path(manifest.plugin.path).name
+    names |= {f"target {place}": target for place, target in enumerate(manifest.targets)}
+    for kind, name in names.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{kind} {name[:60]!r}")

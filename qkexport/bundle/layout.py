@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from qkexport.manifest import Manifest, manifest_path
 
 SCHEMA_VERSION: Final = 1
 INDEX: Final = "bundle.json"
+_MODEL_NAME: Final = re.compile(r"\w[\w.+-]*")
 _FILES: Final = Path(__file__).parent / "files"
 
 
@@ -78,6 +80,9 @@ def _served_models(manifests: dict[Path, Manifest]) -> list[ServedModel]:
     for engine, manifest in manifests.items():
         models.setdefault(Path(manifest.onnx.path).stem, {})[engine] = manifest
     for name, members in models.items():
+        if not _MODEL_NAME.fullmatch(name):
+            message = f"Model must have a name that can be a folder and a word, got {name!r}."
+            raise UsageError(message, hint="rename the .onnx file and build again.")
         kinds = {(m.onnx.sha256, m.runtime, m.version, m.plugin) for m in members.values()}
         if len(kinds) > 1:
             message = f"Engines of model {name} must come from one model and runtime"

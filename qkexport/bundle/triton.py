@@ -7,6 +7,7 @@ capability. It does not load engines of TensorRT-RTX: those are served by its Py
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,7 +124,9 @@ def _tensor(kind: str, tensor: TensorRecord, batched: bool) -> str:
     dims = ", ".join(map(str, tensor.shape[1:] if batched else tensor.shape))
     # Triton wants at least one dimension: a scalar is one element that is reshaped away.
     shape = f"dims: [ {dims} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
-    return f'{kind} [ {{ name: "{tensor.name}" data_type: {_data_type(tensor)} {shape} }} ]'
+    return (
+        f"{kind} [ {{ name: {json.dumps(tensor.name)} data_type: {_data_type(tensor)} {shape} }} ]"
+    )
 
 
 def _data_type(tensor: TensorRecord) -> str:

@@ -185,3 +185,10 @@ def test_a_failed_matrix_makes_no_bundle(
     assert run(["build", "bad.onnx", "-o", "out", "--target", "sm_89", "--bundle", "b"]) == 1
     assert not Path("b").exists()
     assert "must be an ONNX file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "a b", 'a"b', "$(x)"])
+def test_a_model_whose_name_is_no_word_is_refused(name: str) -> None:
+    manifest = dataclasses.replace(MANIFEST, onnx=FileRecord(f"{name}.onnx", "1" * 64))
+    with pytest.raises(UsageError, match="must have a name that can be a folder and a word"):
+        layout._served_models({Path("m.engine"): manifest})

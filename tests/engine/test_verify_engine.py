@@ -101,6 +101,32 @@ def test_a_file_that_is_no_manifest_is_refused(engine: Path, text: str) -> None:
         verify_files(engine)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"targets": ["../../x"]},
+        {"targets": ["sm_89 $(touch x)"]},
+        {"engine": {"path": "../m.engine", "sha256": "0" * 64}},
+        {"plugin": {"path": "/lib/$(touch x).so", "sha256": "0" * 64}},
+        {"plugin": {"path": "/lib/..", "sha256": "0" * 64}},
+        {"runtime": "tensorrt; x"},
+    ],
+)
+def test_names_that_would_be_paths_or_commands_are_refused(
+    engine: Path, change: dict[str, object]
+) -> None:
+    _forge(engine, lambda document: document.update(change))
+    with pytest.raises(LoadError, match="must be one that qkexport build wrote"):
+        read_manifest(manifest_path(engine))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, " " * ((1 << 26) + 1)], ids=["deep", "huge"])
+def test_a_manifest_that_would_exhaust_its_reader_is_refused(engine: Path, text: str) -> None:
+    manifest_path(engine).write_text(text)
+    with pytest.raises(LoadError, match="must be one that qkexport build wrote"):
+        read_manifest(manifest_path(engine))
+
+
 def test_a_manifest_of_a_later_schema_is_refused(engine: Path) -> None:
     _forge(engine, lambda document: document.update(schema_version=2))
     with pytest.raises(LoadError, match="this qkexport reads 1"):
