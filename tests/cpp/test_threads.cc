@@ -32,16 +32,20 @@ std::vector<double> run_on_pool(Problem& p, int64_t workers) {
 }
 
 TEST(a_fixed_number_of_threads_gives_the_same_bits_every_time) {
-  for (const int64_t seqlen_q : {1, 30, 250}) {
-    Problem p(busy(seqlen_q, 1500), DataType::kFloat32);
-    const std::vector<double> first = run_on_pool(p, 3);
-    for (int repeat = 0; repeat < 5; ++repeat) CHECK(run_on_pool(p, 3) == first);
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const int64_t seqlen_q : {1, 30, 250}) {
+      Problem p(busy(seqlen_q, 1500), type);
+      const std::vector<double> first = run_on_pool(p, 3);
+      for (int repeat = 0; repeat < 5; ++repeat) CHECK(run_on_pool(p, 3) == first);
+    }
   }
 }
 
 TEST(a_pool_gives_what_one_thread_gives) {
-  Problem p(busy(250, 700), DataType::kFloat32);
-  CHECK(run_on_pool(p, 4) == run_on_pool(p, 1));
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+    Problem p(busy(250, 700), type);
+    CHECK(run_on_pool(p, 4) == run_on_pool(p, 1));
+  }
 }
 
 TEST(many_callers_share_the_pool) {
