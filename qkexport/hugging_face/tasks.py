@@ -48,9 +48,18 @@ def infer_task(config: FolderConfig) -> Task:
     for suffix, task in _BY_SUFFIX.items():
         if config.architecture.endswith(suffix):
             return task
+    if _continues_text(config):
+        return _GENERATION
     message = (
         f"Source {config.path} must be for a task with known inputs, got {config.architecture}."
     )
     note = f"known are architectures that end with {', '.join(_BY_SUFFIX)}."
     hint = "write a factory that returns the model and its inputs, then convert it."
     raise LoadError(message, note=note, hint=hint)
+
+
+def _continues_text(config: FolderConfig) -> bool:
+    """Whether it is a model of images and text that transformers also loads as a causal LM."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type) == config.architecture

@@ -14,7 +14,12 @@ import onnxruntime as ort
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForMaskedLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+)
 from transformers.utils import logging as transformers_logging
 from zoo.family import randomized
 from zoo.language import causal_lm
@@ -148,6 +153,10 @@ def _other_task(path: Path) -> None:
     _change(path, architectures=["Qwen3ForRetrieval"])
 
 
+def _two_stacks(path: Path) -> None:
+    _change(path, architectures=["T5ForConditionalGeneration"])
+
+
 def _no_weights(path: Path) -> None:
     (path / "model.safetensors").unlink()
 
@@ -182,6 +191,7 @@ def _wrong_width(path: Path) -> None:
         (_diffusers, "must be a model of transformers, got FluxTransformer2DModel", "factory"),
         (_no_architecture, "must name its architectures", "architectures"),
         (_other_task, "known inputs, got Qwen3ForRetrieval", "factory"),
+        (_two_stacks, "known inputs, got T5ForConditionalGeneration", "factory"),
         (_no_weights, "must hold its weights, got no model.safetensors", "download"),
         (_pointer, "got a Git LFS pointer", "git lfs pull"),
         (_cut_off, "must be loadable by transformers, got SafetensorError", "download"),
@@ -217,6 +227,29 @@ def test_a_text_encoder_gets_the_inputs_it_declares(tmp_path: Path) -> None:
     assert source.names.outputs == ("logits",)
     with pytest.raises(UsageError, match="needs a causal LM"):
         qkexport.convert(tmp_path, tmp_path / "m.onnx", kv_cache="concat")
+
+
+def test_a_model_of_images_and_text_is_read_as_the_language_model_it_holds(tmp_path: Path) -> None:
+    text = {
+        "vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+    }  # fmt: skip
+    config = AutoConfig.for_model(
+        "gemma3", text_config=text, vision_config=vision, mm_tokens_per_image=4,
+        image_token_id=60, boi_token_id=61, eoi_token_id=62,
+    )  # fmt: skip
+    model: Any = AutoModelForCausalLM.from_config(config)
+    assert type(model).__name__ == "Gemma3ForConditionalGeneration"
+    model.save_pretrained(tmp_path)
+    source = _load(tmp_path)
+    assert list(source.kwargs) == ["input_ids", "attention_mask", "position_ids"]
+    with torch.no_grad():
+        (logits,) = source.module(**source.kwargs)
+    assert logits.shape == (2, 8, 64)
 
 
 def test_an_image_classifier_takes_pixels(tmp_path: Path) -> None:
