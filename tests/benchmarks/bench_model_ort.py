@@ -2,7 +2,8 @@
 
 A random-weight model of the shape of Qwen3-0.6B, with fewer layers by default: every layer costs
 the same, so a ratio hardly depends on how many there are. Logits are those of the last token. The
-contestants take turns; printed are medians, and the median of the ratios of one turn.
+contestants take turns; printed are medians, and the median of the ratios of one turn. On a shared
+machine --cpu counts CPU time on one thread instead of wall time.
 
     python tests/benchmarks/bench_model_ort.py [--layers 4] [--lengths 512,4096] [--seconds 30]
 """
@@ -96,16 +97,18 @@ def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSessi
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def measure(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+def measure(
+    runs: Mapping[str, Callable[[], object]], seconds: float, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     for run in runs.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(times["fused"]) < 3:
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return times
 
 
@@ -116,7 +119,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="time for each length")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="keeps the models there, or finds them there")
+    parser.add_argument("--cpu", action="store_true", help="CPU time on one thread")
     options = parser.parse_args()
+    clock = time.perf_counter
+    if options.cpu:
+        options.threads, clock = 1, time.process_time
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         paths = folder / "converted.onnx", folder / "plain.onnx"
@@ -136,7 +143,7 @@ def main() -> None:
                 name: functools.partial(session.run, None, {"input_ids": tokens})
                 for name, session in sessions.items()
             }
-            times = measure(runs, options.seconds)
+            times = measure(runs, options.seconds, clock)
             own = statistics.median(times["fused"])
             ratios = [
                 statistics.median(b / a for a, b in zip(times["fused"], times[name], strict=True))
