@@ -33,6 +33,7 @@ install: $(VENV)/.installed  ## The package with its native libraries, in $(VENV
 # torch first and pinned: unpinned it can be a CUDA build of several GB. timm asks for torchvision,
 # which no test needs, so timm comes without its dependencies (transformers brings the rest).
 $(VENV)/.packages: pyproject.toml constraints.txt
+	@echo "installing packages into $(VENV): some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt scikit-build-core cmake ninja
@@ -50,8 +51,10 @@ endef
 export READ_REQUIREMENTS
 
 $(VENV)/.installed: $(VENV)/.packages pyproject.toml README.md $(PACKAGE_SOURCES)
+	@echo "building the package with its native libraries: some minutes"
 	$(PIP) --no-build-isolation --no-deps --force-reinstall \
-		-C cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) -C cmake.define.QKEXPORT_BUILD_EMULATION=ON .
+		--config-settings=cmake.define.QKEXPORT_BUILD_CUDA=$(CUDA) \
+		--config-settings=cmake.define.QKEXPORT_BUILD_EMULATION=ON .
 	touch $@
 
 lint: $(VENV)/.packages  ## Style and types

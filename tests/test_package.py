@@ -114,7 +114,7 @@ def test_source_and_wheel_build_in_a_clean_environment(tmp_path: Path) -> None:
     subprocess.run(
         [
             sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path,
-            "-C", "cmake.define.QKEXPORT_BUILD_CUDA=OFF", archive,
+            "--config-settings=cmake.define.QKEXPORT_BUILD_CUDA=OFF", archive,
         ],
         cwd=tmp_path, check=True,
     )  # fmt: skip

@@ -95,7 +95,7 @@ CAPABILITIES: Final = (
         "the TensorRT plugin, emulated on the CPU",
         (),
         ("torch",),
-        "pip install . -C cmake.define.QKEXPORT_BUILD_EMULATION=ON",
+        "pip install . --config-settings=cmake.define.QKEXPORT_BUILD_EMULATION=ON",
     ),
     Capability(
         "cuda",
