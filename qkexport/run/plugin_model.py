@@ -38,7 +38,7 @@ class PluginModelRunner(OrtRunner):
         library = find_library(ORT_PLUGIN_LIBRARY)
         if library is None:
             message = f"Backend {PLUGIN} must be built, got no {ORT_PLUGIN_LIBRARY}."
-            hint = "pip install . -C cmake.define.QKEXPORT_BUILD_EMULATION=ON"
+            hint = "pip install . --config-settings=cmake.define.QKEXPORT_BUILD_EMULATION=ON"
             raise BackendUnavailableError(message, hint=hint)
         options = session_options(PLUGIN)
         options.register_custom_ops_library(str(library))
