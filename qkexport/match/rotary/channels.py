@@ -338,9 +338,9 @@ _RULES: Final[dict[str, Handler]] = {
     "ReduceSum": Channels._reduced,
 }
 
-# What joins and moves angles without changing them, up to their sign.
-_JOINS: Final = ("Cast", "Concat", "Gather", "Identity", "Neg", "Reshape", "Squeeze", "Transpose",
-                 "Unsqueeze")  # fmt: skip
+# What joins and moves angles without changing them, up to constant factors.
+_JOINS: Final = ("Cast", "Concat", "Gather", "Identity", "Mul", "Neg", "Reshape", "Squeeze",
+                 "Transpose", "Unsqueeze")  # fmt: skip
 
 
 class _Angles(Channels):
@@ -356,7 +356,7 @@ class _Angles(Channels):
         self.angles = owner.angles
 
     def touches(self, value: ir.Value | None) -> bool:
-        return value is not None
+        return value is not None and self._facts.constants.array(value) is None
 
     def cells(self, view: View) -> Cells:
         if is_op(view.value.producer(), *_JOINS):
