@@ -77,12 +77,27 @@ AttentionCase window_case() {
   return c;
 }
 
+AttentionCase grouped_case() {
+  AttentionCase c = base_case();
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  return c;
+}
+
+AttentionCase segments_case() {
+  AttentionCase c = base_case();
+  c.seqlen_kv = c.seqlen_q;
+  c.num_segments = 3;
+  c.scale = 1.0f;
+  return c;
+}
+
 }  // namespace
 
 int main() {
   int failed = 0;
-  for (AttentionCase c :
-       {base_case(), misaligned_case(), nonfinite_case(), decode_case(), window_case()}) {
+  for (AttentionCase c : {base_case(), misaligned_case(), nonfinite_case(), decode_case(),
+                          window_case(), grouped_case(), segments_case()}) {
     for (uint64_t seed = 1; seed <= 2; ++seed) {
       c.seed = seed;
       const cases::CheckResult result = cases::check_case(c);
