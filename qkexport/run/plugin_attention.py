@@ -48,7 +48,8 @@ def plugin_library_path(device: str = "cpu") -> Path:
     if path is None:
         option = "QKEXPORT_BUILD_EMULATION=ON" if device == "cpu" else "QKEXPORT_BUILD_CUDA=ON"
         message = f"The TensorRT plugin for {device} must be built, got no {name}."
-        raise BackendUnavailableError(message, hint=f"pip install . --config-settings=cmake.define.{option}")
+        hint = f"pip install . --config-settings=cmake.define.{option}"
+        raise BackendUnavailableError(message, hint=hint)
     return path
 
 
