@@ -40,7 +40,7 @@ def _matrices(signs: tuple[int, int, int, int], *, swapped: bool = False) -> Att
         angle = torch.arange(x.shape[2])[:, None] * torch.tensor([1.0, 0.5, 0.25, 0.1])
         parts = (angle.cos(), angle.sin(), angle.sin(), angle.cos())
         matrix = torch.stack([s * p for s, p in zip(signs, parts, strict=True)], -1)
-        matrix = matrix.unflatten(-1, (2, 2))[None, None]
+        matrix = matrix.reshape(1, 1, x.shape[2], 4, 2, 2)
         pairs = x.reshape(*x.shape[:-1], 4, 1, 2)
         pairs = pairs.flip(3) if swapped else pairs
         return (matrix * pairs).sum(-1).flatten(3)
@@ -49,7 +49,7 @@ def _matrices(signs: tuple[int, int, int, int], *, swapped: bool = False) -> Att
 
 
 def _sum_over_pairs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    q = (q.unflatten(-1, (4, 2)) * torch.tensor([[0.5, 2.0]])).sum(-1)
+    q = (q.reshape(*q.shape[:-1], 4, 2) * torch.tensor([[0.5, 2.0]])).sum(-1)
     return F.scaled_dot_product_attention(q, k[..., :4], v)
 
 
@@ -60,7 +60,7 @@ def _per_head_sum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Te
 
 def _crossed_groups(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Scores of groups g and n, but values of the group n."""
-    grouped = q.unflatten(1, (2, 2))
+    grouped = q.reshape(q.shape[0], 2, 2, *q.shape[2:])
     weights = torch.einsum("bgnqd,bgkd->bgnqk", grouped, k[:, :2]).softmax(-1)
     return torch.einsum("bgnqk,bnkd->bgnqd", weights, v[:, :2]).flatten(1, 2)
 
