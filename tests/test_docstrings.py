@@ -14,7 +14,12 @@ import torch
 import qkexport
 from qkexport.native import find_library
 
-_NEEDS = {"build": "tensorrt_rtx", "parity": "onnxruntime", "assert_parity": "onnxruntime"}
+_NEEDS = {
+    "build": "tensorrt_rtx",
+    "parity": "onnxruntime",
+    "assert_parity": "onnxruntime",
+    "bench": "onnxruntime",
+}
 _NEEDS_LIBRARY = ("register_ort", "ort_library_path")
 _FUNCTIONS = [name for name in qkexport.__all__ if inspect.isfunction(getattr(qkexport, name))]
 _EXAMPLES = [*_FUNCTIONS, "InputSpec", "DynamicDim"]

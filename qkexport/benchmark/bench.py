@@ -62,6 +62,16 @@ def bench(
         UsageError: An option is wrong, or a given input does not fit.
         LoadError: The first file cannot be read.
         BackendUnavailableError: No backend of any file is here.
+
+    Example:
+        >>> import torch, qkexport
+        >>> from qkexport.nn import QKNormAttention
+        >>> source = QKNormAttention(64, num_heads=4), (torch.randn(2, 8, 64),)
+        >>> _ = qkexport.convert(source, "attention.onnx", verify=False)
+        >>> result = qkexport.bench(["attention.onnx"], backends=["ort-stock"], runs=3)
+        >>> for contender in result.contenders:
+        ...     print(contender.backend, contender.verdict, contender.measurement.latency.runs)
+        ort-stock RAN 3
     """
     _check_options(runs, warm_up, threads, backends, require)
     for text in input_specs:
