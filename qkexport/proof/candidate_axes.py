@@ -36,6 +36,6 @@ def _inputs(path: Path) -> Sequence[onnx.ValueInfoProto]:
     import onnx
 
     try:
-        return onnx.load(path, load_external_data=False).graph.input
+        return tuple(onnx.load(path, load_external_data=False).graph.input)
     except Exception:
         return ()  # whoever opens it next says what is wrong with it
