@@ -77,7 +77,7 @@ def test_all_options_of_shape_and_type_reach_the_model(
     document = _document(capsys)
     assert (document["form"], document["runtime"], document["opset"]) == ("native", "tensorrt", 23)
     shapes = [case["shapes"]["ids"] for case in document["verified"]["cases"]]
-    assert shapes == [[2, 7], [1, 1], [7, 21]]
+    assert shapes == [[2, 7], [1, 1], [3, 21]]
     assert run(["inspect", "m.onnx", "--json"]) == 0
     assert list(_document(capsys)["outputs"].values()) == ["float16[batch,seq,59]"]
 
