@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import torch
-from model import qwen3
+from causal_lm import qwen3
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import qkexport

@@ -1,4 +1,4 @@
-"""A small Qwen3 with random weights; `python model.py FOLDER` saves it as a checkpoint."""
+"""A small Qwen3 with random weights; `python causal_lm.py FOLDER` saves it as a checkpoint."""
 
 import sys
 
