@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import qkexport
-from qkexport.load import load_source
+from qkexport.load import TorchSource, load_source
 from qkexport.run.program import load_program
 from qkexport.separate_inputs import separate_inputs
 
@@ -32,7 +32,9 @@ def test_what_occurs_again_is_copied_and_nothing_else() -> None:
 
 def test_a_program_of_repeated_examples_uses_every_input() -> None:
     x = torch.ones(2)
-    program = load_program(load_source((Weighted(), (x, x, (x, x)))))
+    source = load_source((Weighted(), (x, x, (x, x))))
+    assert isinstance(source, TorchSource)
+    program = load_program(source)
     values = torch.tensor([1.0, 10.0, 100.0, 1000.0])[:, None].expand(4, 2)
     result = program.exported.module()(values[0], values[1], (values[2], values[3]))
     assert torch.equal(result, torch.full((2,), 2.0 + 30 + 500 + 7000))
