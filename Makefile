@@ -11,6 +11,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 JOBS ?= $(shell nproc)
 # The installed package carries CUDA kernels where a GPU can run them.
 CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
+NVCC := $(shell command -v nvcc)
 
 PACKAGE_SOURCES := $(shell find qkexport plugins -type f \
 	\( -name '*.py' -o -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cc' -o -name '*.cpp' \
@@ -18,7 +19,7 @@ PACKAGE_SOURCES := $(shell find qkexport plugins -type f \
 	-o -name '*.j2' -o -name '*.json' \))
 CXX_SOURCES := git ls-files '*.h' '*.cc' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: help demo test install lint test-cpp test-python nightly nightly-threads nightly-cuda bench clean
+.PHONY: help demo test install lint test-cpp test-cuda test-python nightly nightly-threads nightly-cuda bench clean
 
 help:  ## What each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,7 +27,7 @@ help:  ## What each target does
 demo: install  ## Convert a model, run it fused and stock, build an engine, prove them equal
 	samples/demo.sh $(BIN)
 
-test: lint test-cpp test-python  ## Everything a change must pass
+test: lint test-cpp test-cuda test-python  ## Everything a change must pass
 
 install: $(VENV)/.installed  ## The package with its native libraries, in $(VENV)
 
@@ -70,9 +71,30 @@ test-cpp: $(VENV)/.packages  ## C++ tests under AddressSanitizer and UndefinedBe
 	$(BIN)/cmake --build build/cpp -j $(JOBS)
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error -LE nightly
 
-test-python: install  ## Python tests, samples and documents against the installed package
+# The package above has no CUDA kernels where there is no GPU, but nvcc works without one. Its
+# warnings are errors, and the Python tests look at what it built. cuobjdump is not always beside it.
+# $(call build_cuda,FOLDER,ARCHITECTURES)
+define build_cuda
+	command -v cuobjdump || $(PIP) -c constraints.txt nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
+	$(BIN)/cmake -G Ninja -S plugins -B $(1) -DCMAKE_BUILD_TYPE=Release \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_CUDA=ON \
+		"-DQKEXPORT_CUDA_ARCHITECTURES=$(2)" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build $(1) -j $(JOBS) --target qkexport_cuda qkexport_trt qkexport_ort
+endef
+
+test-cuda: $(VENV)/.packages  ## The CUDA libraries for sm_80 and as PTX, where nvcc is
+ifneq ($(NVCC),)
+	$(call build_cuda,build/cuda-sm80,80)
+else
+	@echo "NO NVCC: the CUDA libraries are not built, tests of them will say so and skip"
+endif
+
+test-python: export QKEXPORT_CUDA_BUILD := $(if $(NVCC),$(abspath build/cuda-sm80))
+test-python: install test-cuda  ## Python tests, samples and documents against the installed package
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not nightly and not gpu and not tensorrt"
 
+nightly: export QKEXPORT_CUDA_BUILD := $(if $(NVCC),$(abspath build/cuda))
 nightly: install test-cpp nightly-threads nightly-cuda  ## Full grids, every family at every opset, long fuzzing
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure --no-tests=error
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not gpu and not tensorrt"
@@ -86,16 +108,12 @@ nightly-threads: $(VENV)/.packages  ## The thread pool and the kernels on it und
 	$(BIN)/ctest --test-dir build/threads --output-on-failure --no-tests=error -R 'test_threads|test_attention$$'
 
 # Every architecture that the compiler knows of those that TensorRT serves.
-nightly-cuda: $(VENV)/.packages  ## The CUDA library for all architectures, where nvcc is
-	@if command -v nvcc >/dev/null; then \
-		$(BIN)/cmake -G Ninja -S plugins -B build/cuda -DCMAKE_BUILD_TYPE=Release \
-			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DQKEXPORT_BUILD_CUDA=ON \
-			"-DQKEXPORT_CUDA_ARCHITECTURES=75;80;86;87;89;90;100;120" \
-			-DPython3_EXECUTABLE=$(abspath $(BIN))/python && \
-		$(BIN)/cmake --build build/cuda -j $(JOBS); \
-	else \
-		echo "no nvcc: the CUDA library is not built for all architectures"; \
-	fi
+nightly-cuda: $(VENV)/.packages  ## The CUDA libraries for all architectures, where nvcc is
+ifneq ($(NVCC),)
+	$(call build_cuda,build/cuda,75;80;86;87;89;90;100;120)
+else
+	@echo "NO NVCC: the CUDA libraries are not built for all architectures"
+endif
 
 bench: install  ## Benchmarks: medians and ratios, printed as tables
 	for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script; done

@@ -6,11 +6,11 @@ import fcntl
 import functools
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
+from run_command import run_command
 
 ROOT: Final = Path(__file__).parents[1]
 BUILD: Final = ROOT / "build" / "cuda_shared_runtime"
@@ -34,18 +34,6 @@ def build_on_shared_runtime(*targets: str) -> Path:
     with (BUILD / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests of several workers want the same folder
         options = ("-DQKEXPORT_CUDART_SHARED=ON", "-DQKEXPORT_BUILD_GPU_TESTS=ON")
-        _run("cmake", "-S", ROOT / "plugins", "-B", BUILD, *options)
-        _run("cmake", "--build", BUILD, "-j", "2", "--target", *targets)
+        run_command("cmake", "-S", ROOT / "plugins", "-B", BUILD, *options)
+        run_command("cmake", "--build", BUILD, "-j", "2", "--target", *targets)
     return BUILD
-
-
-def undefined_symbols(library: Path) -> set[str]:
-    """Names that a library asks of others, without their versions."""
-    listing = _run("nm", "-D", "--undefined-only", library)
-    return {line.split()[-1].split("@")[0] for line in listing.splitlines()}
-
-
-def _run(*command: str | Path) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

@@ -1,38 +1,15 @@
-"""Builds what the tests of the CUDA kernels run: the emulation, and real binaries where nvcc is."""
+"""Builds the CUDA kernels for the CPU, against their emulation."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
-
-
-def run_command(*command: str | Path, **environment: str) -> str:
-    """Output of a command that must succeed."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-@pytest.fixture(scope="session")
-def nvcc() -> str:
-    path = shutil.which("nvcc")
-    if path is None:
-        pytest.skip("needs nvcc")
-    return path
 
 
 @pytest.fixture(scope="session")

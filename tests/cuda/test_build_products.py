@@ -1,22 +1,20 @@
-"""What nvcc makes of the kernels: registers, spills and instructions, without a GPU."""
+"""What nvcc made of the kernels: registers, spills and instructions, without a GPU."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
-import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from cuda_builds import BUILD, ROOT, nvcc, run_command
+from cuda_runtime_build import ROOT, build_on_shared_runtime, cudart_path
 from main_loops import count_main_loop, instructions, main_loop
+from nvcc_build import nvcc_build, nvcc_library
+from run_command import run_command
 
-__all__ = ["nvcc"]  # a fixture
-
-CUDA = ROOT / "plugins" / "cuda"
-CUDART_VARIABLE = "QKEXPORT_CUDART_DIR"
+LIBRARIES = ("libqkexport_cuda.so", "libqkexport_ort.so", "libqkexport_trt.so")
 TENSOR_CORE_KERNELS = [f"attention_{t}_{d}" for t in ("fp16", "bf16") for d in (64, 128, 256)]
 
 # One step of the main loop in sm_80 code, by head_dim. HMMA: 2 products of (rows / 16) x (keys / 8)
@@ -32,50 +30,46 @@ MAIN_LOOP = {
 MAIN_LOOP_LENGTH = {64: 7400, 128: 5400, 256: 4200}
 
 
-@functools.cache
-def compile_kernel(nvcc: str, name: str) -> tuple[Path, str]:
-    """The object file of an instantiation for sm_80 and what ptxas says about it."""
-    folder = BUILD / "cuda_checks"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{name}.o"
-    includes = (f"-I{CUDA}", f"-I{ROOT / 'plugins' / 'include'}")
-    code = ("-gencode", "arch=compute_80,code=sm_80")
-    source = CUDA / "instantiations" / f"{name}.cu"
-    flags = ("-std=c++17", "-O3", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra")
-    return target, run_command(nvcc, *flags, *code, *includes, "-c", source, "-o", target)
-
-
 @pytest.fixture(scope="session")
 def cuobjdump() -> Path:
-    """NVIDIA's disassembler: the toolkit's, or the one on the package index."""
+    """NVIDIA's disassembler: the toolkit's, or that of the package index."""
     found = shutil.which("cuobjdump")
     if found is not None:
         return Path(found)
-    folder = BUILD / "cuobjdump"
-    if not folder.is_dir():
-        packages = ("nvidia-cuda-cuobjdump==13.5.37", "nvidia-cuda-nvdisasm==13.5.37")
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target")
-        run_command(*pip, folder, *packages)
-    return folder / "nvidia" / "cu13" / "bin" / "cuobjdump"
+    try:
+        files = distribution("nvidia-cuda-cuobjdump").files or []
+    except PackageNotFoundError:
+        pytest.skip("needs cuobjdump (make test-cuda)")
+    return next(Path(str(file.locate())) for file in files if file.name == "cuobjdump")
 
 
-@pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
-def test_tensor_core_kernels_spill_no_register(nvcc: str, name: str) -> None:
-    _, report = compile_kernel(nvcc, name)
-    assert "warning" not in report
-    assert re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report) == [("0", "0")]
-    registers = int(re.findall(r"Used (\d+) registers", report)[0])
-    # Two blocks of four warps on a multiprocessor of 65536 registers.
-    assert 2 * 4 * 32 * registers <= 65536
-
-
-@pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
-def test_machine_code_uses_tensor_cores_and_asynchronous_copies(
-    nvcc: str, cuobjdump: Path, name: str
-) -> None:
-    target, _ = compile_kernel(nvcc, name)
+def inspect(cuobjdump: Path, *arguments: str | Path) -> str:
+    """What cuobjdump says; it calls the nvdisasm beside it."""
     path = f"{cuobjdump.parent}{os.pathsep}{os.environ['PATH']}"
-    code = run_command(cuobjdump, "-sass", target, PATH=path)
+    return run_command(cuobjdump, *arguments, PATH=path)
+
+
+def object_of(kernel: str) -> Path:
+    """The object file of an instantiation."""
+    folder = nvcc_build() / "cuda" / "CMakeFiles" / "qkexport_cuda_kernels.dir" / "instantiations"
+    return folder / f"{kernel}.cu.o"
+
+
+@pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
+def test_tensor_core_kernels_spill_no_register(cuobjdump: Path, name: str) -> None:
+    usage = inspect(cuobjdump, "-arch", "sm_80", "-res-usage", object_of(name))
+    # Spilled registers live on the stack.
+    ((registers, stack, local),) = re.findall(
+        r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", usage
+    )
+    assert (stack, local) == ("0", "0")
+    # Two blocks of four warps on a multiprocessor of 65536 registers.
+    assert 2 * 4 * 32 * int(registers) <= 65536
+
+
+@pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
+def test_machine_code_uses_tensor_cores_and_asynchronous_copies(cuobjdump: Path, name: str) -> None:
+    code = inspect(cuobjdump, "-arch", "sm_80", "-sass", object_of(name))
     head_dim = int(name.split("_")[-1])
     assert count_main_loop(code) == MAIN_LOOP[head_dim]
     first, last = main_loop(code)
@@ -84,22 +78,32 @@ def test_machine_code_uses_tensor_cores_and_asynchronous_copies(
     assert not re.findall(r"\b(LDL|STL)\b", code)
 
 
-ALL_ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 120)
+def wanted_architectures() -> set[str]:
+    """The architectures that the build was configured for."""
+    cache = (nvcc_build() / "CMakeCache.txt").read_text()
+    (names,) = re.findall(r"^QKEXPORT_CUDA_ARCHITECTURES:\w+=(.*)$", cache, re.MULTILINE)
+    return {f"sm_{name}" for name in names.split(";")}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_libraries_carry_every_architecture_and_ptx_and_stay_small(
+    cuobjdump: Path, name: str
+) -> None:
+    wanted = wanted_architectures()
+    library = nvcc_library(name)
+    machine_code = re.findall(r"\.(sm_\d+)\.cubin", inspect(cuobjdump, "-lelf", library))
+    assert set(machine_code) == wanted
+    ptx = re.findall(r"\.(sm_\d+)\.ptx", inspect(cuobjdump, "-lptx", library))
+    assert set(ptx) == {"sm_80"}
+    assert len(machine_code) == len(wanted) * len(ptx)
+    assert library.stat().st_size < 60e6
 
 
 @pytest.mark.nightly
-def test_library_for_all_architectures_stays_small(nvcc: str) -> None:
-    build = BUILD / "cuda_all_architectures"
-    targets = ";".join(map(str, ALL_ARCHITECTURES))
-    options = ("-DQKEXPORT_BUILD_CUDA=ON", f"-DQKEXPORT_CUDA_ARCHITECTURES={targets}")
-    run_command("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options)
-    run_command("cmake", "--build", build, "-j", "2", "--target", "qkexport_cuda")
-    assert (build / "lib" / "libqkexport_cuda.so").stat().st_size < 60e6
-
-
-@pytest.mark.nightly
-def test_library_for_two_architectures_compiles_in_ten_minutes_of_two_cores(nvcc: str) -> None:
-    build = BUILD / "cuda_two_architectures"
+def test_library_for_two_architectures_compiles_in_ten_minutes_of_two_cores() -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    build = ROOT / "build" / "cuda_two_architectures"
     options = ("-DQKEXPORT_BUILD_CUDA=ON", "-DQKEXPORT_CUDA_ARCHITECTURES=80;90")
     run_command("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options)
     before = os.times()
@@ -121,16 +125,10 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_real_binary_matches_the_oracle_under_another_cuda_runtime(nvcc: str, variant: str) -> None:
+def test_real_binary_matches_the_oracle_under_another_cuda_runtime(variant: str) -> None:
     """With a CUDA runtime that interprets PTX the binary itself runs on a CPU."""
-    folder = os.environ.get(CUDART_VARIABLE)
-    if folder is None:
-        pytest.skip(f"{CUDART_VARIABLE} names no folder with a libcudart")
-    build = BUILD / "cuda_shared_runtime"
-    options = ("-DQKEXPORT_CUDART_SHARED=ON", "-DQKEXPORT_BUILD_GPU_TESTS=ON")
-    run_command("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options)
-    run_command("cmake", "--build", build, "-j", "2", "--target", "run_cuda_cases_gpu")
-    program = build / "gpu" / "run_cuda_cases_gpu"
+    folder = str(cudart_path().parent)
+    program = build_on_shared_runtime("run_cuda_cases_gpu") / "gpu" / "run_cuda_cases_gpu"
     output = run_command(program, "2", "0", "257", LD_LIBRARY_PATH=folder, **VARIANTS[variant])
     assert " 0 failed" in output
     assert "RACE" not in output

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import onnxruntime as ort
-import pytest
-from cuda_runtime_build import build_on_shared_runtime, undefined_symbols
+from nvcc_build import called_of_cuda_runtime, nvcc_library
 
 # Launches, questions that nobody waits for, and a pool whose memory follows the order of a stream.
 ALLOWED = {
@@ -20,10 +19,10 @@ ALLOWED = {
 }
 
 
-@pytest.mark.nightly
-def test_the_cuda_provider_never_synchronizes_and_runtimes_without_it_load_the_library() -> None:
-    library = build_on_shared_runtime("qkexport_ort") / "lib" / "libqkexport_ort.so"
-    called = {name for name in undefined_symbols(library) if name.startswith("cuda")}
-    assert called == ALLOWED
+def test_the_cuda_provider_never_synchronizes() -> None:
+    assert called_of_cuda_runtime("qkexport_ort", "qkexport_cuda_kernels") == ALLOWED
+
+
+def test_runtimes_without_the_cuda_provider_load_the_library() -> None:
     options = ort.SessionOptions()
-    options.register_custom_ops_library(str(library))
+    options.register_custom_ops_library(str(nvcc_library("libqkexport_ort.so")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import signal
@@ -17,7 +18,7 @@ from ort.attention_session import attention_model
 from tensorrt_stubs import unpack_wheel
 
 from qkexport.native import find_library
-from qkexport.run.plugin_attention import EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRARY
+from qkexport.run.plugin_attention import PLUGIN_LIBRARY
 from qkexport.spec import AttentionSpec
 
 PROGRAM = Path(__file__).with_name("create_in_registry.py")
@@ -25,12 +26,6 @@ PARSER = Path(__file__).with_name("parse_in_rtx.py")
 # Lean is large: once is enough.
 RUNTIMES = (("lean", "11.4.0.106"), ("dispatch", "11.4.0.106"), ("dispatch", "10.16.1.11"))
 REGISTERING = "libqkexport_trt_register.so"
-
-
-def libraries() -> list[Path]:
-    """The emulated plugin always, the one that nvcc built where there is one."""
-    found = (find_library(name) for name in (EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRARY))
-    return [path for path in found if path is not None]
 
 
 def create(*arguments: str) -> tuple[dict[str, Any], str]:
@@ -51,16 +46,15 @@ def check(found: dict[str, Any], log: str) -> None:
     assert not found["other version"]
 
 
-def test_tensorrt_rtx_creates_it_in_the_build_phase() -> None:
+def test_tensorrt_rtx_creates_it_in_the_build_phase(plugin_library: Path) -> None:
     if find_spec("tensorrt_rtx") is None:
         pytest.skip("tensorrt-rtx is not installed")
-    for library in libraries():
-        check(*create("tensorrt_rtx", "BUILD", str(library)))
+    check(*create("tensorrt_rtx", "BUILD", str(plugin_library)))
 
 
 @pytest.mark.parametrize("qk_norm", ["rms", "rmsnorm"])
 def test_the_onnx_parser_of_tensorrt_rtx_creates_it_from_a_node(
-    qk_norm: str, tmp_path: Path
+    plugin_library: Path, qk_norm: str, tmp_path: Path
 ) -> None:
     if find_spec("tensorrt_rtx") is None:
         pytest.skip("tensorrt-rtx is not installed")
@@ -69,7 +63,7 @@ def test_the_onnx_parser_of_tensorrt_rtx_creates_it_from_a_node(
     model = attention_model(spec, inputs, packed=True, attributes={"qk_norm": qk_norm})
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     done = subprocess.run(
-        [sys.executable, str(PARSER), str(libraries()[0]), str(tmp_path / "model.onnx")],
+        [sys.executable, str(PARSER), str(plugin_library), str(tmp_path / "model.onnx")],
         capture_output=True,
         text=True,
         timeout=120,
@@ -80,45 +74,57 @@ def test_the_onnx_parser_of_tensorrt_rtx_creates_it_from_a_node(
     assert done.returncode == (0 if refused else -signal.SIGABRT)
 
 
-def unpack_runtime(name: str, version: str, folder: Path) -> str:
-    """The module of a runtime of TensorRT, in a folder."""
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """A runtime of TensorRT in a folder.
+
+    Attributes:
+        module: Its Python module.
+        version: Its version.
+        folder: Where Python finds the module.
+    """
+
+    module: str
+    version: str
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=RUNTIMES, ids="-".join)
+def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """Each small runtime; skips where the package index lacks it."""
+    name, version = request.param
+    folder = tmp_path_factory.mktemp(name)
     for part in ("bindings", "libs"):
         unpack_wheel(f"tensorrt-{name}-cu13-{part}=={version}", folder)
-    return f"tensorrt_{name}_bindings"
+    return Runtime(f"tensorrt_{name}_bindings", version, folder)
 
 
-@pytest.mark.parametrize(("name", "version"), RUNTIMES)
 def test_small_runtimes_create_it_in_the_runtime_phase(
-    name: str, version: str, tmp_path: Path
+    plugin_library: Path, runtime: Runtime
 ) -> None:
-    module = unpack_runtime(name, version, tmp_path)
-    for library in libraries():
-        found, log = create(module, "RUNTIME", str(library), str(tmp_path))
-        assert found["version"] == version
-        check(found, log)
+    found, log = create(runtime.module, "RUNTIME", str(plugin_library), str(runtime.folder))
+    assert found["version"] == runtime.version
+    check(found, log)
 
 
-def with_neighbour(folder: Path) -> Path:
+@pytest.fixture
+def registering_library(plugin_library: Path, tmp_path: Path) -> Path:
     """The library that registers, with a plugin library beside it."""
     registering = find_library(REGISTERING)
     if registering is None:
         pytest.skip(f"not built: {REGISTERING}")
-    shutil.copy(libraries()[-1], folder / PLUGIN_LIBRARY)
-    return Path(shutil.copy(registering, folder))
+    shutil.copy(plugin_library, tmp_path / PLUGIN_LIBRARY)
+    return Path(shutil.copy(registering, tmp_path))
 
 
-@pytest.mark.parametrize(("name", "version"), RUNTIMES)
 def test_a_program_that_only_loads_libraries_gets_it_too(
-    name: str, version: str, tmp_path: Path
+    registering_library: Path, runtime: Runtime
 ) -> None:
-    module = unpack_runtime(name, version, tmp_path)
-    registering = with_neighbour(tmp_path)
-    check(*create(module, "RUNTIME", str(registering), str(tmp_path)))
+    check(*create(runtime.module, "RUNTIME", str(registering_library), str(runtime.folder)))
 
 
-def test_without_a_tensorrt_the_registering_library_says_so(tmp_path: Path) -> None:
-    registering = with_neighbour(tmp_path)
-    program = f"import ctypes; ctypes.CDLL({str(registering)!r})"
+def test_without_a_tensorrt_the_registering_library_says_so(registering_library: Path) -> None:
+    program = f"import ctypes; ctypes.CDLL({str(registering_library)!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0
     assert "needs a TensorRT in the process, got none" in done.stderr
