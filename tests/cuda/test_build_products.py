@@ -33,6 +33,7 @@ MAIN_LOOP_LENGTH = {64: 7400, 128: 5400, 256: 4200}
 @pytest.fixture(scope="session")
 def cuobjdump() -> Path:
     """NVIDIA's disassembler: the toolkit's, or that of the package index."""
+    nvcc_build()  # without a build there is nothing to look at
     found = shutil.which("cuobjdump")
     if found is not None:
         return Path(found)
