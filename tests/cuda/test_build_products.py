@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from cuda_runtime_build import ROOT, build_on_shared_runtime, cudart_path
+from cuda_runtime_build import build_on_shared_runtime, cudart_path
 from main_loops import count_main_loop, instructions, main_loop
 from nvcc_build import nvcc_build, nvcc_library
 from run_command import run_command
@@ -100,36 +100,13 @@ def test_libraries_carry_every_architecture_and_ptx_and_stay_small(
     assert library.stat().st_size < 60e6
 
 
-@pytest.mark.nightly
-def test_library_for_two_architectures_compiles_in_ten_minutes_of_two_cores() -> None:
-    if shutil.which("nvcc") is None:
-        pytest.skip("needs nvcc")
-    build = ROOT / "build" / "cuda_two_architectures"
-    options = ("-DQKEXPORT_BUILD_CUDA=ON", "-DQKEXPORT_CUDA_ARCHITECTURES=80;90")
-    run_command("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options)
-    before = os.times()
-    run_command(
-        *("cmake", "--build", build, "-j", "2", "--target", "qkexport_cuda", "--clean-first")
-    )
-    after = os.times()
-    used = after.children_user + after.children_system
-    used -= before.children_user + before.children_system
-    assert used < 2 * 600
+def test_real_binary_matches_the_oracle_under_another_cuda_runtime() -> None:
+    """With a CUDA runtime that interprets PTX the binary itself runs on a CPU.
 
-
-VARIANTS = {
-    "plain": {},
-    "races": {"PTXEMU_RACECHECK": "1", "PTXEMU_SEED": "3"},
-    "independent lanes": {"PTXEMU_ITS": "1", "PTXEMU_SEED": "4"},
-    "truncating tensor cores": {"PTXEMU_MMA": "tc", "PTXEMU_SEED": "5"},
-}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_real_binary_matches_the_oracle_under_another_cuda_runtime(variant: str) -> None:
-    """With a CUDA runtime that interprets PTX the binary itself runs on a CPU."""
+    Checks that such a runtime has to offer are turned on from outside, by its own variables.
+    """
     folder = str(cudart_path().parent)
     program = build_on_shared_runtime("run_cuda_cases_gpu") / "gpu" / "run_cuda_cases_gpu"
-    output = run_command(program, "2", "0", "257", LD_LIBRARY_PATH=folder, **VARIANTS[variant])
+    output = run_command(program, "2", "0", "257", LD_LIBRARY_PATH=folder)
     assert " 0 failed" in output
     assert "RACE" not in output
