@@ -130,7 +130,8 @@ def _placeholders(program: Program, inputs: Tensors) -> list[Any]:
             name = program.names.get(spec.arg.name, "")
             values.append(_wide_copy(inputs[name]) if tensor else spec.arg.value)
         elif spec.kind is InputKind.PARAMETER:
-            values.append(exported.state_dict[spec.target].detach())
+            # as it is: any operator on it, a view even, would widen the whole
+            values.append(exported.state_dict[spec.target])
         else:
             own = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
             # a graph may write into its buffers: it writes into a copy

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qkexport.input_options import DynamicDim
+from qkexport.onnx_outline import load_outline
 
 if TYPE_CHECKING:
     import onnx
@@ -33,9 +34,7 @@ def input_names(path: Path) -> tuple[str, ...]:
 def _inputs(path: Path) -> Sequence[onnx.ValueInfoProto]:
     if path.suffix != ".onnx":
         return ()
-    import onnx
-
     try:
-        return tuple(onnx.load(path, load_external_data=False).graph.input)
+        return tuple(load_outline(path).graph.input)
     except Exception:
         return ()  # whoever opens it next says what is wrong with it

@@ -15,23 +15,45 @@ from qkexport.run.runner import Tensors
 _TENSORS = ("inputs", "exact", "baseline")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+    """A tensor's bytes in a file; torch.save would also compute checksums, at twice the time."""
+
+    path: Path
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def mapped(self) -> torch.Tensor:
+        count = self.shape.numel()
+        if not count:  # an empty file cannot be mapped
+            return torch.empty(self.shape, dtype=self.dtype)
+        flat = torch.from_file(str(self.path), shared=False, size=count, dtype=self.dtype)
+        return flat.reshape(self.shape)
+
+
 class Spool:
     """Named dictionaries of tensors in a temporary folder, until `close`."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="qkexport-parity-"))
-        self._paths: dict[str, Path] = {}
+        self._count = 0
+        self._stored: dict[str, dict[str, _Stored]] = {}
         self._cases: dict[str, Prepared] = {}
 
     def write(self, key: str, tensors: Tensors) -> None:
         """Stores tensors under a key."""
-        self._paths[key] = self._folder / f"{len(self._paths)}.pt"
-        torch.save({name: x.contiguous() for name, x in tensors.items()}, self._paths[key])
+        self._stored[key] = {name: self._write(x) for name, x in tensors.items()}
 
     def read(self, key: str) -> dict[str, torch.Tensor]:
-        """The tensors of a key, mapped from their file."""
-        loaded: dict[str, torch.Tensor] = torch.load(self._paths[key], weights_only=True, mmap=True)
-        return loaded
+        """The tensors of a key, mapped from their files; writing into them leaves these alone."""
+        return {name: stored.mapped() for name, stored in self._stored[key].items()}
+
+    def _write(self, x: torch.Tensor) -> _Stored:
+        self._count += 1
+        stored = _Stored(self._folder / str(self._count), x.dtype, x.shape)
+        # bytes, which numpy has for every type
+        x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tofile(stored.path)
+        return stored
 
     def write_case(self, key: str, case: Prepared) -> None:
         """Stores a prepared case; its tensors leave memory."""
@@ -53,7 +75,7 @@ class Spool:
         return self.read_case(keys[-1]) if keys else None
 
     def __contains__(self, key: str) -> bool:
-        return key in self._paths
+        return key in self._stored
 
     def close(self) -> None:
         """Deletes everything."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from qkexport.manifest import manifest_path
+from qkexport.onnx_outline import load_outline
 from qkexport.run.open import ENGINE_BACKENDS
 from qkexport.run.ort_runner import CUSTOM, STOCK
 from qkexport.spec import OP_DOMAIN, OP_TYPE
@@ -17,13 +18,10 @@ def default_backends(path: Path) -> tuple[str, ...]:
     An .onnx file runs on ONNX Runtime as it can: stock, with our library, or both. The weights are
     not read. An engine runs where its manifest says.
     """
-    import onnx
-
     if path.suffix != ".onnx":
         return _engine_backend(path)
-
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = load_outline(path)
     except Exception:
         return (STOCK,)  # whoever opens it next says what is wrong with it
     nodes = [node for node in model.graph.node if node.domain == OP_DOMAIN]

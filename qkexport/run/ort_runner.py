@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import torch
 
 from qkexport.errors import BackendUnavailableError, UnsupportedModelError
+from qkexport.onnx_outline import load_outline
 from qkexport.run.emulate_bfloat16 import emulate_bfloat16, needs_emulation
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_types import ONNX_DTYPES, torch_dtype
@@ -120,12 +121,12 @@ def _emulated(path: Path, backend: str) -> ir.Model | None:
     from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
     try:
+        if not needs_emulation(ir.from_proto(load_outline(path))):
+            return None
         model = ir.load(path)
     except Exception as error:
         message = f"Model {path.name} must load on {backend}, got {_first_line(error)}."
         raise UnsupportedModelError(message) from error
-    if not needs_emulation(model):
-        return None
     if backend != STOCK:  # its library has a kernel, which a body would hide
         for identifier in [key for key in model.functions if key[0] == OP_DOMAIN]:
             del model.functions[identifier]

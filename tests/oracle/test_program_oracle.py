@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from qkexport.interpret import blockwise
 from qkexport.load import TorchSource
 from qkexport.oracle import ProgramOracle
 from qkexport.oracle.float64_mode import exact_arithmetic
@@ -159,3 +160,32 @@ def test_equal_seeds_draw_equal_noise() -> None:
     oracle = ProgramOracle(program)
     first, second = (next(iter(oracle.noisy({"x": x}, draws=1))) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_weights_of_linear_layers_are_widened_block_by_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(24, 97), nn.Linear(97, 59)).eval()
+    x = torch.randn(3, 24)
+    program = load_program(TorchSource("model", model, (x,)))
+    monkeypatch.setattr(blockwise, "BLOCK_ELEMENTS", 512)
+    with _Largest() as largest:
+        (found,) = ProgramOracle(program).run({"input": x}).values()
+    assert largest.elements <= 512
+    torch.testing.assert_close(found, copy.deepcopy(model).double()(x.double()), rtol=1e-13, atol=0)
+
+
+class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Elements of the largest tensor that is seen, below the oracle's own mode."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for leaf in torch.utils._pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.elements = max(self.elements, leaf.numel())
+        return result
