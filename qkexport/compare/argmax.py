@@ -38,10 +38,10 @@ def argmax_agreement(
 
 def _margins(rows: torch.Tensor) -> torch.Tensor:
     """Distance between the two largest values of each row, `[num_rows]`; inf with one column."""
-    first = rows.amax(dim=1, keepdim=True)
-    below = torch.where(rows < first, rows, -torch.inf).amax(dim=1)
-    tied = (rows == first).sum(dim=1) > 1
-    return torch.where(tied, 0.0, first[:, 0] - below)
+    if rows.shape[1] == 1:
+        return torch.full((len(rows),), torch.inf, dtype=rows.dtype)
+    first, second = rows.topk(2, dim=1).values.unbind(dim=1)
+    return torch.where(first == second, 0.0, first - second)  # infinities tie too
 
 
 def _smallest(margins: torch.Tensor) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 
@@ -45,13 +46,12 @@ class Block:
         tolerance: Tolerance,
     ) -> Block:
         """Reduces rows `[num_rows, columns]` of one output."""
-        parts = [candidate, oracle] if baseline is None else [candidate, oracle, baseline]
-        if all(map(_all_finite, parts)):
-            magnitude = _magnitude(oracle)
-            # false where rounding the oracle to the type could overflow
-            if float(magnitude.max()) <= torch.finfo(candidate.dtype).max:
-                got = candidate.double()
-                return cls._of_finite(got, oracle, baseline, tolerance, magnitude)
+        magnitude = _magnitude(oracle)
+        # false for NaN, and where rounding the oracle to the type could overflow
+        if float(magnitude.max()) <= torch.finfo(candidate.dtype).max:
+            found = cls._of_finite(candidate.double(), oracle, baseline, tolerance, magnitude)
+            if found is not None:
+                return found
         return cls._of_any(candidate, oracle, baseline, tolerance)
 
     @classmethod
@@ -62,14 +62,17 @@ class Block:
         baseline: torch.Tensor | None,
         tolerance: Tolerance,
         magnitude: torch.Tensor,
-    ) -> Block:
+    ) -> Block | None:
+        """None when an error is not finite, which takes no pass to find out."""
         difference = (got - exact).abs_()
         error = difference.amax(dim=1)
-        kinds = torch.zeros(4, 4, dtype=torch.int64)
-        kinds[Kind.FINITE, Kind.FINITE] = got.numel()
         reference = torch.zeros_like(error)
         if baseline is not None:
             reference = (baseline.double() - exact).abs_().amax(dim=1)
+        if not _all_finite(error + reference):
+            return None
+        kinds = torch.zeros(4, 4, dtype=torch.int64)
+        kinds[Kind.FINITE, Kind.FINITE] = got.numel()
         return cls(
             error=error,
             baseline_error=reference,
@@ -117,15 +120,16 @@ class Block:
 def row_errors(x: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor:
     """Largest `|x - oracle|` of each row `[num_rows, columns]`, over pairs that are finite."""
     difference = (x.double() - oracle.double()).abs_()
-    if _all_finite(difference):
-        return difference.amax(dim=1)
+    error = difference.amax(dim=1)
+    if _all_finite(error):
+        return error
     both = torch.isfinite(x) & torch.isfinite(oracle)
     return torch.where(both, difference, 0.0).amax(dim=1)
 
 
 def _all_finite(x: torch.Tensor) -> bool:
-    """One pass: a sum is finite only if every term is; a sum that overflows takes the long way."""
-    return bool(torch.isfinite(x.sum(dtype=torch.float64)))
+    """A sum is finite only if every term is; a sum that overflows takes the long way."""
+    return bool(torch.isfinite(x.sum()))
 
 
 def _magnitude(exact: torch.Tensor) -> torch.Tensor:
@@ -146,4 +150,8 @@ def _products(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 def _relative(difference: torch.Tensor, exact: torch.Tensor) -> float:
     """Elements of zero are left out; the differences are overwritten."""
-    return float(difference.div_(exact.abs()).nan_to_num_(nan=0.0, posinf=0.0).amax())
+    relative = difference.div_(exact).abs_()
+    largest = float(relative.amax())
+    if math.isfinite(largest):
+        return largest
+    return float(relative.nan_to_num_(nan=0.0, posinf=0.0).amax())

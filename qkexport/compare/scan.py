@@ -16,7 +16,7 @@ from qkexport.compare.ulp import ulp_histogram
 # Elements at a time: three or four arrays of 512 KB stay in cache, a fifth faster than of 2 MB, and
 # logits are never copied whole.
 _CHUNK_ELEMENTS: Final = 2**16
-_HISTOGRAM_ELEMENTS: Final = 2**18
+_HISTOGRAM_ELEMENTS: Final = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Scan:
         excess: Largest error beyond the tolerance the user gave; -inf where derived.
         misplaced: Elements of a wrong kind.
         kinds: Table of kinds.
-        ulps: Histogram of distances in units in the last place, of about 260,000 elements.
+        ulps: Histogram of distances in units in the last place, of about 65,000 elements.
         cosine: Cosine between candidate and oracle over all finite pairs; nan when one is zero.
         max_relative_error: Largest error relative to its element, over elements above zero.
     """

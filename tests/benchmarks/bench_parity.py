@@ -7,6 +7,9 @@ for each logit as in the whole.
 
     python tests/benchmarks/bench_parity.py [--layers 28] [--length 64] [--backends ort-stock,ort]
 
+Memory that a run takes beside the model is that of libraries, traces and caches: it is measured as
+the peak of the same run of a model of next to no weights, and taken off.
+
 Forward passes are PyTorch's, each candidate's and the oracle's. Loading is what any run of the
 model pays: torch.export of the reference and a session for each candidate. On a shared machine
 --cpu counts CPU time instead of wall time; with --threads 1, since waiting threads spin.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -33,23 +37,37 @@ FORWARD_PASSES = ("pytorch", "candidates", "oracle", "noise")
 
 
 LAYERS, VOCABULARY = 28, 151936
+TINY: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+
+
+def shape(layers: int) -> dict[str, int]:
+    """Sizes of a slice of Qwen3-0.6B; of next to nothing without layers."""
+    if not layers:
+        return TINY
+    return {
+        "vocab_size": VOCABULARY * layers // LAYERS,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    }
 
 
 def build(layers: int) -> nn.Module:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY * layers // LAYERS,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=layers,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=True,
-        use_cache=False,
-    )
+    config = Qwen3Config(**shape(layers), tie_word_embeddings=True, use_cache=False)
     module: nn.Module = Qwen3ForCausalLM(config)
     return module.eval()
 
@@ -86,10 +104,14 @@ def run_parity(path: Path, layers: int, length: int, backends: list[str]) -> dic
     start = time.perf_counter()
     result = parity(module, [path], backends=backends, inputs={spec.name: spec})
     total = time.perf_counter() - start
+    positions = max(math.prod(case.shapes["input_ids"]) for case in result.candidates[0].cases)
+    # a case's logits: the oracle's in float64, PyTorch's and the candidate's in float32
+    outputs = positions * shape(layers)["vocab_size"] * (8 + 4 + 4) / 2**30
     return {
         "verdicts": [str(candidate.verdict) for candidate in result.candidates],
         "cases": len(result.candidates[0].cases),
         "seconds": {**result.seconds, "total": total},
+        "outputs": outputs,
         "weights": weights_in_gib(module),
         "before": before,
         "peak": _peak(),
@@ -121,8 +143,13 @@ class AnonymousMemory(threading.Thread):
             time.sleep(0.02)
 
 
-def report(found: dict[str, Any]) -> None:
-    """Prints seconds by stage, the ratio to the forward passes, and memory beside its limit."""
+def report(found: dict[str, Any], fixed: float) -> None:
+    """Prints seconds by stage, the ratio to the forward passes, and memory beside its limit.
+
+    Args:
+        found: What `run_parity` returned.
+        fixed: Peak in GiB of the same run of a tiny model.
+    """
     seconds = found["seconds"]
     print(f"{found['cases']} cases, candidates {', '.join(found['verdicts'])}")
     for name, value in seconds.items():
@@ -135,8 +162,11 @@ def report(found: dict[str, Any]) -> None:
     limit = found["weights"] * 3  # float64 takes two float32 weights, a candidate one
     print(
         f"peak {found['anonymous']:.2f} GiB, {found['peak']:.2f} with mapped files "
-        f"({found['before']:.2f} once the model was built); "
-        f"oracle weights and one candidate: {limit:.2f} GiB"
+        f"({found['before']:.2f} once the model was built); a tiny model's peak {fixed:.2f} GiB"
+    )
+    print(
+        f"peak for the model {found['anonymous'] - fixed:.2f} GiB, outputs of the largest case "
+        f"{found['outputs']:.2f} of it; oracle weights and one candidate: {limit:.2f} GiB"
     )
 
 
@@ -164,16 +194,26 @@ def main() -> None:
         print(json.dumps(answer))
         return
     with tempfile.TemporaryDirectory() as folder:
-        shared = ["--layers", str(options.layers), "--length", str(options.length)]
-        path = options.candidate
-        if path is None:
-            _python(*shared, "--write", folder)
-            path = Path(folder) / "model.onnx"
-        if options.cpu:
-            shared.append("--cpu")
-        shared += ["--threads", str(options.threads)]
-        text = _python(*shared, "--child", "--candidate", str(path), "--backends", options.backends)
-        report(json.loads(text.splitlines()[-1]))
+        fixed = _measured(options, 0, Path(folder), None)
+        report(
+            _measured(options, options.layers, Path(folder), options.candidate), fixed["anonymous"]
+        )
+
+
+def _measured(
+    options: argparse.Namespace, layers: int, folder: Path, path: Path | None
+) -> dict[str, Any]:
+    """What `run_parity` returns in a process of its own, on a file or on one that is converted."""
+    shared = ["--layers", str(layers), "--length", str(options.length)]
+    if path is None:
+        path = folder / "model.onnx"
+        _python(*shared, "--write", str(folder))
+    if options.cpu:
+        shared.append("--cpu")
+    shared += ["--threads", str(options.threads), "--backends", options.backends]
+    text = _python(*shared, "--child", "--candidate", str(path))
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
 
 
 def _python(*arguments: str) -> str:
