@@ -48,7 +48,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def shape(layers: int) -> dict[str, int]:
+def shape(layers: int) -> dict[str, Any]:
     """Sizes of a slice of Qwen3-0.6B; of next to nothing without layers."""
     if not layers:
         return TINY
