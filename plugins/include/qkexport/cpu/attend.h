@@ -54,6 +54,7 @@ inline Carry weigh(const RowTile& t, const RowBlock& block, const TileColumns& c
   bool rescale = false;
   for (int64_t i = 0; i < block.rows; ++i) {
     Row& row = t.scratch.row_state[block.first + i];
+    if (t.rules.mask != nullptr) prefetch_next_mask(*t.rules.mask, row, columns.origin + kTileKeys);
     float* s = t.scratch.scores + i * kTileKeys;
     auto* w = Products::weights(t.scratch) + i * kTileKeys;
     const bool finished = full && t.rules.softcap == 0.0f;
@@ -91,7 +92,7 @@ inline void attend_block(const RowTile& t, const KeyTile& tile, RowBlock& block)
   columns.end = round_up(columns.end, Products::kColumnStep);
   const bool full = sees_all(t, block, tile.origin);
   const bool careful = !full && !tile.finite;
-  if (t.rules.mask != nullptr) {
+  if (t.rules.mask != nullptr && !block.started) {
     const Row* rows = t.scratch.row_state + block.first;
     for (int64_t i = 0; i < block.rows; ++i) prefetch_mask(*t.rules.mask, rows[i], columns);
   }

@@ -13,14 +13,32 @@
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
+// Decode reads each key and value once, from memory: asking early hides the latency at page
+// boundaries, where the hardware's own prefetch stops. Rows ahead; 8 KiB of them at head_dim 128.
+// What lies past the last row is asked for in vain.
+template <typename Element>
+constexpr int64_t kStreamAhead = 64 / static_cast<int64_t>(sizeof(Element));
+
+// Steps of a packed panel, which lies in the second-level cache: 4 % on causal prefill at D 128.
+constexpr int64_t kPanelAhead = 16;
+
+// Inlined by force, for the reason given at prefetch_row.
+template <typename Element>
+inline __attribute__((always_inline)) void prefetch_elements(const Element* row, int64_t n) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(Element));
+  for (int64_t c = 0; c < n; c += kLine) __builtin_prefetch(row + c);
+}
+
 // c[i][j] += a(i, k) * b[k][j] for all k < depth, with kRows x (kVecs * kVecWidth) accumulators.
-// a(i, k) = a[i * a_row + k * a_step]; the strides are compile-time constants at every call.
-template <int kRows, int kVecs, typename Element>
+// a(i, k) = a[i * a_row + k * a_step]; the strides are compile-time constants at every call. b is
+// asked for kAhead steps early.
+template <int kRows, int kVecs, int64_t kAhead = 0, typename Element>
 inline __attribute__((always_inline)) void outer_products(const float* a, int64_t a_row,
                                                           int64_t a_step, const Element* b,
                                                           int64_t b_step, int64_t depth,
                                                           Vec (&c)[kRows][kVecs]) {
   for (int64_t k = 0; k < depth; ++k) {
+    if constexpr (kAhead > 0) prefetch_elements(b + kAhead * b_step, kVecs * kVecWidth);
     Vec columns[kVecs];
     for (int j = 0; j < kVecs; ++j) columns[j] = load_as_float(b + j * kVecWidth);
     for (int i = 0; i < kRows; ++i) {
@@ -39,7 +57,7 @@ inline __attribute__((always_inline)) void score_panel(const float* q, const flo
   for (auto& row : c) {
     for (Vec& x : row) x = splat(0.0f);
   }
-  outer_products<kRows, kVecs>(q, 1, kRows, k, kPanel, depth, c);
+  outer_products<kRows, kVecs, kPanelAhead>(q, 1, kRows, k, kPanel, depth, c);
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kVecs; ++j) store(s + i * kTileKeys + j * kVecWidth, c[i][j]);
   }
@@ -65,7 +83,7 @@ void score_block(const float* q, const float* keys, int64_t panel_stride, int64_
 
 enum class Carry { kReplace, kKeep, kRescale };
 
-template <int kRows, int kVecs, typename Element>
+template <int kRows, int kVecs, int64_t kAhead = 0, typename Element>
 inline __attribute__((always_inline)) void value_panel(const float* p, const Element* v,
                                                        int64_t v_row, int64_t depth,
                                                        const float* factors, Carry carry,
@@ -78,7 +96,7 @@ inline __attribute__((always_inline)) void value_panel(const float* p, const Ele
       if (carry == Carry::kRescale) c[i][j] = mul(c[i][j], splat(factors[i]));
     }
   }
-  outer_products<kRows, kVecs>(p, kTileKeys, 1, v, v_row, depth, c);
+  outer_products<kRows, kVecs, kAhead>(p, kTileKeys, 1, v, v_row, depth, c);
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kVecs; ++j) store(o + i * o_row + j * kVecWidth, c[i][j]);
   }
@@ -92,7 +110,8 @@ void value_block(const float* p, const float* values, int64_t begin, int64_t end
   const float* v = values + begin * kPanel;
   for (int64_t column = 0; column < width; column += kPanel) {
     if (width - column > kVecWidth) {
-      value_panel<kRows, 2>(p + begin, v, kPanel, end - begin, factors, carry, o_row, o + column);
+      value_panel<kRows, 2, kPanelAhead>(p + begin, v, kPanel, end - begin, factors, carry, o_row,
+                                         o + column);
     } else {
       value_panel<kRows, 1>(p + begin, v, kPanel, end - begin, factors, carry, o_row, o + column);
     }
@@ -128,7 +147,8 @@ void value_stream(const float* p, const Element* v, int64_t v_row, int64_t depth
   constexpr int kVecs = stream_vecs<kRows>();
   int64_t column = 0;
   for (; column + kVecs * kVecWidth <= width; column += kVecs * kVecWidth) {
-    value_panel<kRows, kVecs>(p, v + column, v_row, depth, factors, carry, o_row, o + column);
+    value_panel<kRows, kVecs, kStreamAhead<Element>>(p, v + column, v_row, depth, factors, carry,
+                                                     o_row, o + column);
   }
   for (; column + kVecWidth <= width; column += kVecWidth) {
     value_panel<kRows, 1>(p, v + column, v_row, depth, factors, carry, o_row, o + column);
@@ -180,18 +200,6 @@ inline void score_rows_by_1(const float* q, int64_t q_row, const Element* k, int
   }
 }
 
-// Decode reads each key once, from memory: asking early hides the latency at page boundaries, where
-// the hardware's own prefetch stops.
-constexpr int64_t kPrefetchRows = 8;
-
-template <typename Element>
-inline void prefetch_rows(const Element* rows, int64_t stride, int64_t width) {
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(Element));
-  for (int row = 0; row < 4; ++row, rows += stride) {
-    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(rows + c);
-  }
-}
-
 // Scores with keys read in place: k points at key `begin` of the tile.
 template <int kRows, typename Element>
 void score_stream(const float* q, int64_t q_row, const Element* k, int64_t k_row, int64_t depth,
@@ -200,7 +208,9 @@ void score_stream(const float* q, int64_t q_row, const Element* k, int64_t k_row
   constexpr int kGroup = kRows < 4 ? kRows : 4;
   int64_t column = begin;
   for (; column + 4 <= end; column += 4, k += 4 * k_row) {
-    if (column + kPrefetchRows + 4 <= end) prefetch_rows(k + kPrefetchRows * k_row, k_row, depth);
+    for (int64_t ahead = kStreamAhead<Element>; ahead < kStreamAhead<Element> + 4; ++ahead) {
+      prefetch_elements(k + ahead * k_row, depth);
+    }
     int row = 0;
     for (; row + kGroup <= kRows; row += kGroup) {
       score_rows_by_4<kGroup>(q + row * q_row, q_row, k, k_row, depth,

@@ -21,7 +21,6 @@ inline const char* mask_row(const AttentionMask& m, int64_t batch, int64_t head,
 
 inline float score_factor(const AttentionParams& p, const ScoreRules& rules, int64_t batch,
                           int64_t head, int64_t row) {
-  constexpr float kLog2E = 0x1.715476p+0f;
   float factor = p.scale;
   if (p.head_scale != nullptr) {
     factor *= p.head_scale[batch * p.head_scale_batch_stride + head * p.head_scale_head_stride +

@@ -7,6 +7,8 @@
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
+constexpr float kLog2E = 0x1.715476p+0f;
+
 // 2^f - 1 = f * P(f) on [-1/2, 1/2] with relative error 2.6e-9. The constant term is exactly 1,
 // so exp2(0) = 1: the largest weight of a softmax row is exact.
 inline Vec exp2_fraction(Vec f) {
@@ -29,7 +31,6 @@ inline Vec exp2(Vec x) {
 // e^x for x < 88. The reduced argument x - n * ln(2) takes ln(2) in two parts, of which the first
 // has so few bits that n times it is exact, with or without fused multiply-add.
 inline Vec exp(Vec x) {
-  constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
   x = max(splat(-88.0f), x);  // e^-88 is 0 here: -88 * log2(e) rounds to -127
