@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import site
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import qkexport
 
 ROOT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -29,10 +32,17 @@ def environment_in(folder: Path) -> dict[str, str]:
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qkexport "$@"\n')
         script.chmod(0o755)
     paths = [str(folder / "bin"), str(binaries), os.environ["PATH"]]
-    python_paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PATH": os.pathsep.join(paths),
-        "PYTHONPATH": os.pathsep.join(filter(None, python_paths)),
+        "PYTHONPATH": python_path(),
         "OMP_NUM_THREADS": "1",
     }
+
+
+def python_path() -> str:
+    """PYTHONPATH under which another process imports the same `qkexport` as this one."""
+    folder = str(Path(qkexport.__file__).parents[1])
+    installed = folder in site.getsitepackages()
+    paths = ["" if installed else folder, os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, paths))

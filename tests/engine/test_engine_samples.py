@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from document_steps import python_path
 from engine_models import needs_rtx, save_fused, save_native
 from tensorrt_stubs import REPOSITORY
 
@@ -39,8 +40,8 @@ def test_ray_brings_back_what_could_be_built(tmp_path: Path) -> None:
         text=True,
         timeout=400,
         check=False,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "RAY_USAGE_STATS_ENABLED": "0"},
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": python_path(), "RAY_USAGE_STATS_ENABLED": "0"},
     )
     lines = sorted(line for line in done.stdout.splitlines() if line.startswith(("good.", "bad.")))
     assert len(lines) == 4, done.stdout + done.stderr
