@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +11,7 @@ from qkexport.errors import UnsupportedModelError
 from qkexport.interpret import Interpreter
 from qkexport.oracle.graph import model_inputs, tensor_info
 from qkexport.run.inputs import checked_inputs
-from qkexport.run.runner import Tensors
+from qkexport.run.runner import ClosedOnLeaving, Tensors
 from qkexport.run.torch_runner import TORCH
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def open_onnx(path: Path) -> OnnxTorchRunner:
     return OnnxTorchRunner(model)
 
 
-class OnnxTorchRunner:
+class OnnxTorchRunner(ClosedOnLeaving):
     """An ONNX graph interpreted by PyTorch in the types it names; see `Runner`.
 
     Args:
@@ -56,14 +55,3 @@ class OnnxTorchRunner:
 
     def close(self) -> None:
         """Frees nothing: the model is the caller's."""
-
-    def __enter__(self) -> OnnxTorchRunner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -14,7 +13,7 @@ from qkexport.onnx_outline import load_outline
 from qkexport.run.emulate_bfloat16 import emulate_bfloat16, needs_emulation
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_types import ONNX_DTYPES, torch_dtype
-from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.run.runner import ClosedOnLeaving, TensorInfo, Tensors
 from qkexport.spec import OP_DOMAIN
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ CUSTOM: Final = "ort"
 EMULATED: Final = "bf16 emulated: float32 arithmetic, every value rounded to bfloat16"
 
 
-class OrtRunner:
+class OrtRunner(ClosedOnLeaving):
     """A session of ONNX Runtime's CPU provider; see `Runner`.
 
     Args:
@@ -70,17 +69,6 @@ class OrtRunner:
     def close(self) -> None:
         """Frees the session."""
         del self._session
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def session_options(backend: str) -> ort.SessionOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping
 from types import TracebackType
@@ -63,3 +64,22 @@ class Runner(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None: ...
+
+
+class ClosedOnLeaving(abc.ABC):
+    """A context manager that closes itself when its block is left."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Frees what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

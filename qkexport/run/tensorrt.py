@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -19,7 +18,7 @@ from qkexport.manifest import Manifest
 from qkexport.run.cuda_graph import GraphCache
 from qkexport.run.cuda_runtime import DeviceBuffer, checked, load_cudart
 from qkexport.run.inputs import checked_inputs
-from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.run.runner import ClosedOnLeaving, TensorInfo, Tensors
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -36,7 +35,7 @@ _DTYPES: Final = {
 }
 
 
-class TrtRunner:
+class TrtRunner(ClosedOnLeaving):
     """An engine on the GPU; see `Runner`.
 
     The manifest beside the engine is checked before TensorRT sees the engine.
@@ -204,17 +203,6 @@ class TrtRunner:
             buffer.free()
         checked(self._cudart.cudaStreamDestroy(self._stream))
         del self._context, self._engine, self._runtime
-
-    def __enter__(self) -> TrtRunner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def optimum_inputs(inputs: tuple[TensorInfo, ...], manifest: Manifest) -> dict[str, torch.Tensor]:

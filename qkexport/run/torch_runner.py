@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.utils import _pytree as pytree
 
 from qkexport.run.inputs import checked_inputs
-from qkexport.run.runner import TensorInfo, Tensors
+from qkexport.run.runner import ClosedOnLeaving, TensorInfo, Tensors
 
 if TYPE_CHECKING:
     from qkexport.run.program import Program
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 TORCH: Final = "torch"
 
 
-class TorchRunner:
+class TorchRunner(ClosedOnLeaving):
     """Eager evaluation of a program's own module; see `Runner`.
 
     Args:
@@ -53,17 +52,6 @@ class TorchRunner:
     def close(self) -> None:
         """Frees the module, if it is this runner's own."""
         del self._module
-
-    def __enter__(self) -> TorchRunner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _cast_info(info: TensorInfo, dtype: torch.dtype) -> TensorInfo:
