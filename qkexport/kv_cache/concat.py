@@ -6,14 +6,11 @@ length serves all layers and a batch may be padded on either side.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
 
-from qkexport.kv_cache.contract import CacheLayer
-from qkexport.kv_cache.probe import cache_argument
+from qkexport.kv_cache.cached_model import CachedModel
 
 
 class _GrowingLayer(DynamicLayer):
@@ -30,18 +27,13 @@ class _GrowingLayer(DynamicLayer):
         return self.keys.shape[-2]
 
 
-class ConcatCacheModel(nn.Module):
+class ConcatCacheModel(CachedModel):
     """A causal LM with pasts as inputs and presents as outputs.
 
     Args:
         model: Of transformers.
         layers: What it keeps.
     """
-
-    def __init__(self, model: nn.Module, layers: tuple[CacheLayer, ...]) -> None:
-        super().__init__()
-        self.model = model
-        self.kept = layers
 
     def forward(
         self,
@@ -60,19 +52,10 @@ class ConcatCacheModel(nn.Module):
         """
         past, new = past_key_values[0].shape[2], input_ids.shape[1]
         torch._check(attention_mask.shape[1] == past + new)  # type: ignore[no-untyped-call]
-        cache: Any = Cache(layers=self._filled(past_key_values))
-        result: Any = self.model(
+        return self.run_with_cache(
+            past_key_values,
+            _GrowingLayer,
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            use_cache=True,
-            **cache_argument(self.model, cache),
         )
-        halves = [cache.layers[layer.index] for layer in self.kept]
-        return (result.logits, *(x for layer in halves for x in (layer.keys, layer.values)))
-
-    def _filled(self, pasts: list[Tensor]) -> list[Any]:
-        layers: list[Any] = [DynamicLayer() for _ in range(self.kept[-1].index + 1)]
-        for layer, key, value in zip(self.kept, pasts[::2], pasts[1::2], strict=True):
-            layers[layer.index] = _GrowingLayer(key, value)
-        return layers

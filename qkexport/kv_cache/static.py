@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from qkexport.kv_cache.contract import CacheLayer
-from qkexport.kv_cache.probe import cache_argument
+from qkexport.kv_cache.cached_model import CachedModel
 from qkexport.kv_cache.scatter_op import tensor_scatter
 
 
@@ -54,18 +53,13 @@ class _BufferLayer(DynamicLayer):
         return self.first_row
 
 
-class StaticCacheModel(nn.Module):
+class StaticCacheModel(CachedModel):
     """A causal LM with buffers as inputs and outputs.
 
     Args:
         model: Of transformers.
         layers: What it keeps.
     """
-
-    def __init__(self, model: nn.Module, layers: tuple[CacheLayer, ...]) -> None:
-        super().__init__()
-        self.model = model
-        self.kept = layers
 
     def forward(
         self,
@@ -84,22 +78,13 @@ class StaticCacheModel(nn.Module):
             past_key_values: Key [B,Hkv,M,D] and value [B,Hkv,M,Dv] of each layer in turn.
         """
         first_row = kv_lengths - input_ids.shape[1]
-        cache: Any = Cache(layers=self._filled(past_key_values, first_row))
         with _masks_by_row(self.model):
-            result: Any = self.model(
+            return self.run_with_cache(
+                past_key_values,
+                lambda key, value: _BufferLayer(key, value, first_row),
                 input_ids=input_ids,
                 position_ids=position_ids,
-                use_cache=True,
-                **cache_argument(self.model, cache),
             )
-        halves = [cache.layers[layer.index] for layer in self.kept]
-        return (result.logits, *(x for layer in halves for x in (layer.keys, layer.values)))
-
-    def _filled(self, buffers: list[Tensor], first_row: Tensor) -> list[Any]:
-        layers: list[Any] = [DynamicLayer() for _ in range(self.kept[-1].index + 1)]
-        for layer, key, value in zip(self.kept, buffers[::2], buffers[1::2], strict=True):
-            layers[layer.index] = _BufferLayer(key, value, first_row)
-        return layers
 
 
 @contextlib.contextmanager
