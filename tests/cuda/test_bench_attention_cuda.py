@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from benchmark_script import load_benchmark
 from cuda_builds import emulated_library
 from torch.nn.attention import SDPBackend
 
 __all__ = ["emulated_library"]  # a fixture
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "bench_attention_cuda.py"
-
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_attention_cuda", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("bench_attention_cuda")
 
 
 @pytest.mark.parametrize(

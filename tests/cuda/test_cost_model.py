@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cuda_cost_model.py"
+from benchmark_script import load_benchmark
 
 
 @pytest.fixture(scope="module")
 def model() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cuda_cost_model", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("cuda_cost_model")
 
 
 def test_a_prefill_is_two_launches_and_moves_hardly_more_than_it_must(model: ModuleType) -> None:
