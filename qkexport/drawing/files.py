@@ -12,6 +12,7 @@ from qkexport.drawing.diagram import BoxKind, Diagram
 from qkexport.drawing.layout import Layout, lay_out
 from qkexport.errors import UsageError
 from qkexport.files import write_whole
+from qkexport.templates import template_environment
 
 if TYPE_CHECKING:
     from qkexport.drawing.attention import AttentionDrawing
@@ -58,15 +59,7 @@ def write_drawing(drawings: Sequence[AttentionDrawing], path: Path, *, title: st
 
 
 def _render(template: str, **values: object) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("qkexport.drawing"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("qkexport.drawing")
     environment.filters["px"] = lambda value: f"{value:.1f}".removesuffix(".0")
     text: str = environment.get_template(template).render(**values)
     return text

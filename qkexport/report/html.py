@@ -13,6 +13,7 @@ from qkexport.proof.results import CandidateResult, ParityResult, Verdict
 from qkexport.report.heat_map import HEAT_STEPS, heat_map
 from qkexport.report.terminal import where
 from qkexport.report.text import number, percent
+from qkexport.templates import template_environment
 
 _TONES: Final = {Verdict.MATCHED: "good", Verdict.SKIPPED: "warn"}
 _STATUS_TONES: Final = {Status.MATCHED: "good", Status.AMBIGUOUS: "warn"}
@@ -21,15 +22,7 @@ _LAYER_TONES: Final = {LayerVerdict.MATCHED: "good", LayerVerdict.INHERITED: "wa
 
 def html_report(result: ParityResult) -> str:
     """The result as an HTML page."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("qkexport.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("qkexport.report")
     environment.globals["heat_steps"] = HEAT_STEPS
     environment.filters |= {
         "bars": histogram_bars,
