@@ -9,6 +9,7 @@ from typing import Any
 import onnxruntime as ort
 import pytest
 import torch
+from nvcc_build import nvcc_library
 from operator_page import attribute_table, input_names, output_names
 from ort.attention_session import PROVIDERS, attention_model
 
@@ -64,7 +65,8 @@ def test_function_bodies_declare_the_attributes_of_the_page() -> None:
 @pytest.mark.parametrize("name", [EMULATED_PLUGIN_LIBRARY, PLUGIN_LIBRARY])
 def test_the_plugin_has_exactly_the_fields_of_the_page(name: str) -> None:
     _library(HOST_LIBRARY)
-    fields = PluginHost(_library(name)).field_types(OP_TYPE)
+    plugin = nvcc_library(name) if name == PLUGIN_LIBRARY else _library(name)
+    fields = PluginHost(plugin).field_types(OP_TYPE)
     assert list(fields.items()) == [(row.name, row.kind) for row in ATTRIBUTES]
 
 
