@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import subprocess
 import sys
 import venv
@@ -166,11 +167,14 @@ def test_it_works_where_only_click_is_installed(bare_python: Path, options: list
         assert "fix: pip install 'torch>=2.13,<2.14' numpy onnx onnx-ir onnxscript" in done.stdout
 
 
-def test_installed_capabilities_are_available() -> None:
+def test_installed_capabilities_are_available(caplog: pytest.LogCaptureFixture) -> None:
     modules = {"convert": "torch", "ort-stock": "onnxruntime", "hf": "transformers"}
     modules["tensorrt-rtx"] = "tensorrt_rtx"
     installed = [name for name, module in modules.items() if importlib.util.find_spec(module)]
-    seen: list[str] = []
-    for diagnosis in doctor(installed, progress=seen.append).diagnoses:
-        assert diagnosis.state is State.AVAILABLE, diagnosis.detail
-    assert sorted(seen) == sorted(installed)
+    with caplog.at_level(logging.INFO, logger="qkexport"):
+        for diagnosis in doctor(installed).diagnoses:
+            assert diagnosis.state is State.AVAILABLE, diagnosis.detail
+    shares = [record.__dict__["share"] for record in caplog.records]
+    assert shares == [(i + 1) / len(installed) for i in range(len(installed))]
+    tried = {str(record.args[0]) for record in caplog.records if isinstance(record.args, tuple)}
+    assert tried == set(installed)

@@ -16,6 +16,7 @@ from qkexport.errors import BackendUnavailableError, QkexportError, UsageError
 from qkexport.factory import is_factory_name
 from qkexport.input_options import InputSpec
 from qkexport.names import suggest
+from qkexport.progress import log_share
 
 __all__ = ["BenchResult", "bench"]
 
@@ -92,11 +93,14 @@ def bench(
         _LOG.info("inputs of %s", names[0])
         shapes = ask({**request, **draw, "specs": list(input_specs)})
         request |= {"task": "run", "runs": runs, "warm_up": warm_up}
-        results = tuple(_measured(request, *pair) for pair in pairs)
+        results = []
+        for index, pair in enumerate(pairs):
+            log_share(_LOG, index / len(pairs), "%s on %s", *pair)
+            results.append(_measured(request, *pair))
     if all(result.skipped for result in results):
         raise BackendUnavailableError("A backend must be here, got none.", note=results[0].reason)
     return BenchResult(
-        contenders=results,
+        contenders=tuple(results),
         shapes={name: tuple(shape) for name, shape in shapes.items()},
         absent=tuple(sorted({item.backend for item in results if item.skipped} & set(require))),
         threads=request["threads"],
@@ -161,7 +165,6 @@ def _default(source: str) -> tuple[str, ...]:
 
 
 def _measured(request: dict[str, Any], source: str, backend: str) -> ContenderResult:
-    _LOG.info("%s on %s", source, backend)
     try:
         answer = ask({**request, "source": source, "backend": backend})
     except BackendUnavailableError as error:

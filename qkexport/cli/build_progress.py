@@ -1,4 +1,4 @@
-"""Progress of a build as log lines; on a terminal the last one stands there as a bar."""
+"""Progress of a build as log messages."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from qkexport.progress import log_share
+
 _LOG: Final = logging.getLogger(__name__)
-_BAR_WIDTH: Final = 20
+_STEPS: Final = 20
 
 
 def log_progress() -> Callable[[float, str], None]:
     """A callback that logs each twentieth of the work once."""
-    shown = -1
+    told = -1
 
     def progress(share: float, phase: str) -> None:
-        nonlocal shown
-        filled = int(share * _BAR_WIDTH)
-        if filled > shown:
-            shown = filled
-            bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
-            _LOG.info("building %s %3.0f %% %s", bar, share * 100, phase)
+        nonlocal told
+        step = int(share * _STEPS)
+        if step > told:
+            told = step
+            log_share(_LOG, share, "building, %.0f %%: %s", share * 100, phase)
 
     return progress

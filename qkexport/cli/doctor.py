@@ -34,7 +34,7 @@ def command(names: tuple[str, ...]) -> Outcome:
     from qkexport.diagnosis.doctor import doctor
 
     _LOG.info("trying %s", ", ".join(names) or "every capability")
-    report = doctor(names, progress=lambda name: _LOG.info("tried %s, still trying others", name))
+    report = doctor(names)
     return Outcome(bool(report), report.to_dict(), lambda console: print_report(report, console))
 
 

@@ -1,4 +1,4 @@
-"""Logs on stderr; on a terminal the current stage is shown by a spinner with the time it took."""
+"""Logs on stderr; on a terminal the current stage stands there with its progress."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
+
+from qkexport.cli.status_line import status_line
 
 _LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 @contextlib.contextmanager
-def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[None]:
+def logging_to_stderr(*, quiet: bool, verbosity: int, status: bool) -> Iterator[None]:
     """Sends the package's log to stderr while a command runs.
 
     Args:
         quiet: Errors only.
         verbosity: 0 warnings, 1 stages, 2 everything.
-        spin: Show stages as a spinner where stderr is a terminal.
+        status: Show the current stage where stderr is a terminal.
     """
     logger = logging.getLogger("qkexport")
     level = logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)]
@@ -31,8 +33,8 @@ def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[No
         if verbosity < len(_LEVELS) - 1:
             warnings.simplefilter("ignore")  # of libraries, about their own future
         handlers: list[logging.Handler] = [stream]
-        if spin and not quiet and verbosity == 0 and sys.stderr.isatty():
-            handlers.append(stack.enter_context(_spinner()))
+        if status and not quiet and verbosity == 0 and sys.stderr.isatty():
+            handlers.append(stack.enter_context(status_line()))
         saved = logger.level
         logger.setLevel(min(handler.level for handler in handlers))
         for handler in handlers:
@@ -43,28 +45,3 @@ def logging_to_stderr(*, quiet: bool, verbosity: int, spin: bool) -> Iterator[No
             logger.setLevel(saved)
             for handler in handlers:
                 logger.removeHandler(handler)
-
-
-@contextlib.contextmanager
-def _spinner() -> Iterator[logging.Handler]:
-    try:
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    except ImportError:
-        yield logging.NullHandler()
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        yield _StageHandler(progress)
-
-
-class _StageHandler(logging.Handler):
-    """Shows the latest message, and how long the command has been at work."""
-
-    def __init__(self, progress: Any) -> None:
-        super().__init__(logging.INFO)
-        self._progress = progress
-        self._task = progress.add_task("starting", total=None)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._progress.update(self._task, description=record.getMessage())

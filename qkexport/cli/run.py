@@ -60,7 +60,9 @@ class _Common:
     def logging(self) -> contextlib.AbstractContextManager[None]:
         from qkexport.cli.log import logging_to_stderr
 
-        return logging_to_stderr(quiet=self.quiet, verbosity=self.verbosity, spin=not self.as_json)
+        return logging_to_stderr(
+            quiet=self.quiet, verbosity=self.verbosity, status=not self.as_json
+        )
 
 
 def _is_verbose(argument: str) -> bool:

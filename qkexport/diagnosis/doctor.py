@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,21 +30,21 @@ from qkexport.diagnosis.capability import (
 )
 from qkexport.errors import UsageError
 from qkexport.names import suggest
+from qkexport.progress import log_share
 
 __all__ = ["DoctorReport", "doctor"]
+
+_LOG: Final = logging.getLogger(__name__)
 
 # Of a first import of torch from a slow disk; every probe has a limit of its own on top of it.
 _START_SECONDS: Final = 120.0
 
 
-def doctor(
-    names: Sequence[str] = (), *, progress: Callable[[str], None] | None = None
-) -> DoctorReport:
+def doctor(names: Sequence[str] = ()) -> DoctorReport:
     """Tries capabilities, side by side.
 
     Args:
         names: Which; empty: all.
-        progress: Called with the name of each capability that was tried.
 
     Returns:
         A verdict for each; true when models can be converted and nothing installed is broken.
@@ -63,13 +64,11 @@ def doctor(
             message = f"Capability must be a known one, got {name!r}."
             note = f"accepted: {', '.join(known)}."
             raise UsageError(message, note=note, hint=suggest(name, known))
-    diagnoses = diagnose([known[name] for name in names or known], progress)
+    diagnoses = diagnose([known[name] for name in names or known])
     return DoctorReport(diagnoses, platform.python_version(), platform.platform())
 
 
-def diagnose(
-    capabilities: Sequence[Capability], progress: Callable[[str], None] | None = None
-) -> tuple[Diagnosis, ...]:
+def diagnose(capabilities: Sequence[Capability]) -> tuple[Diagnosis, ...]:
     """Tries capabilities and returns a verdict for each, in their order."""
     absent = {
         capability.name: [name for name in capability.modules if not _importable(name)]
@@ -79,8 +78,8 @@ def diagnose(
     answers = {}
     for answer in _answers(tried):
         answers[answer["name"]] = answer
-        if progress is not None:
-            progress(answer["name"])
+        share = len(answers) / len(tried)
+        log_share(_LOG, share, "tried %s, still trying others", answer["name"])
     return tuple(
         _missing(capability, absent[capability.name])
         if absent[capability.name]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qkexport.errors import UsageError
+from qkexport.progress import log_share
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -189,4 +190,5 @@ def _reason(code: int, document: dict[str, Any] | None, log: str) -> str:
 def _tell(result: CellResult, place: int, total: int) -> None:
     word = "FAILED" if not result.passed else "in the cache" if result.cached else "BUILT"
     name = f"{result.cell.model.name} for {result.cell.target}"
-    _LOG.info("%d/%d %s %s in %.1f s", place, total, name, word, result.seconds)
+    share = place / total
+    log_share(_LOG, share, "%d/%d %s %s in %.1f s", place, total, name, word, result.seconds)

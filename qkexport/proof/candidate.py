@@ -13,6 +13,7 @@ import torch
 
 from qkexport.compare import Comparison, NoiseEffects, Rules, Tolerance, compare_outputs
 from qkexport.errors import BackendUnavailableError, QkexportError
+from qkexport.progress import log_share, part
 from qkexport.proof.pairing import Pairing, pair
 from qkexport.proof.prepare import Prepared
 from qkexport.proof.reference import Reference
@@ -78,6 +79,7 @@ def run_candidate(
     reference: Reference,
     candidate: Candidate,
     cases: Cases,
+    count: int,
     settings: ParitySettings,
     seconds: dict[str, float],
     spool: Spool | None = None,
@@ -90,6 +92,7 @@ def run_candidate(
         reference: The model that is right.
         candidate: What is judged.
         cases: The inputs, with the reference's answers.
+        count: How many cases there are; the reference may refuse some.
         settings: How it is judged.
         seconds: Time spent is added under `loading`, `candidates`, `compare` and `noise`.
         spool: Where its outputs are kept for the comparison of candidates; None keeps none.
@@ -108,7 +111,7 @@ def run_candidate(
     try:
         pairing = pair(reference, runner, settings.declared)
         judge = _Judge(reference, candidate.name, runner, pairing, settings, seconds, spool)
-        results = judge.run_all(cases(judge.input_rounding), stop=stop)
+        results = judge.run_all(cases(judge.input_rounding), count, stop=stop)
     except QkexportError as error:
         return dataclasses.replace(known, reason=str(error))
     finally:
@@ -149,17 +152,20 @@ class _Judge:
                 return dtype
         return None
 
-    def run_all(self, cases: Iterable[Prepared], *, stop: bool) -> tuple[CaseResult, ...]:
+    def run_all(
+        self, cases: Iterable[Prepared], count: int, *, stop: bool
+    ) -> tuple[CaseResult, ...]:
         results = []
-        for case in cases:
-            results.append(self.run(case))
+        for index, case in enumerate(cases):
+            with part(index, count):
+                results.append(self.run(case))
             del case  # before the next one is made ready
             if stop and not results[-1]:
                 break
         return tuple(results)
 
     def run(self, case: Prepared) -> CaseResult:
-        _LOG.info("parity: %s on %s, %s", self.name, self.runner.backend, case.label)
+        log_share(_LOG, 0.0, "parity: %s on %s, %s", self.name, self.runner.backend, case.label)
         shapes = {name: tuple(x.shape) for name, x in case.inputs.items()}
         known = CaseResult(case.label, shapes, case.seed, None, case.vacuous)
         start = time.perf_counter()

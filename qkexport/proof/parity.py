@@ -11,6 +11,7 @@ import torch
 
 from qkexport.errors import UsageError
 from qkexport.names import suggest
+from qkexport.progress import part
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Case, Suite, suite_cases
 from qkexport.proof.engine_sizes import within_engines
@@ -107,7 +108,10 @@ def parity(
     ]
     with run:
         keep = len(judged) > 1 or layers
-        results = [run.candidate(candidate, keep=keep) for candidate in judged]
+        results = []
+        for index, candidate in enumerate(judged):
+            with part(index, len(judged)):
+                results.append(run.candidate(candidate, keep=keep))
         if layers:
             results = [localized(result, source, run) for result in results]
         differences = run.differences(results)

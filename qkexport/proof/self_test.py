@@ -18,6 +18,7 @@ from qkexport.errors import UnsupportedModelError, UsageError
 from qkexport.export.node import attention_nodes, spell_by_position
 from qkexport.interpret import Interpreter
 from qkexport.names import suggest
+from qkexport.progress import log_share, part
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Suite, suite_cases
 from qkexport.proof.fused_graph import fused_graph
@@ -167,10 +168,11 @@ def self_test(
     cases = suite_cases(reference, Suite(suite), seed)
     with Run(reference, cases, ParitySettings()) as run:
         control = run.candidate(_candidate("control", graph), keep=True)
-        results = [
-            _try(run, graph, mutant, _order(places, turn, every_node), every_node)
-            for turn, mutant in enumerate(wanted)
-        ]
+        results = []
+        for turn, mutant in enumerate(wanted):
+            order = _order(places, turn, every_node)
+            with part(turn, len(wanted)):
+                results.append(_try(run, graph, mutant, order, every_node))
     return SelfTestResult(source.name, control, tuple(_flat(results)))
 
 
@@ -201,7 +203,7 @@ def _try(
         changed = _mutated(graph, mutant, place)
         if changed is None:
             continue
-        _LOG.info("self-test: %s in %s", mutant.name, place)
+        log_share(_LOG, 0.0, "self-test: %s in %s", mutant.name, place)
         candidate = _candidate(f"{mutant.name} in {place}", changed)
         result = _judged(mutant, place, run.candidate(candidate, keep=True, stop=True))
         decided = result.killed or result.crashed or mutant.rounding

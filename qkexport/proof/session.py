@@ -60,6 +60,7 @@ class Run:
             self.reference,
             candidate,
             self._prepared(keep=keep),
+            len(self._cases),
             self.settings,
             self.seconds,
             self._spool if keep and not stop else None,
