@@ -96,6 +96,7 @@ def convert(
     from qkexport.export import save_model, to_form
     from qkexport.match import find_attention
     from qkexport.rewrite import fuse_attention
+    from qkexport.rotary_batch import complete_rotary_batches
     from qkexport.verify_form import Target, verify_form
 
     axes = tuple(DynamicDim.parse(dim) if isinstance(dim, str) else dim for dim in dynamic)
@@ -118,6 +119,7 @@ def convert(
         complete_types(traced.model)
         report = find_attention(traced.model)
         fuse_attention(traced.model, report)
+        complete_rotary_batches(traced.model)
         fused = at_opset(traced, opset)
         model = to_form(fused, form, runtime=runtime)
     records = records_of(report, match=AttentionStatus.FUSED)

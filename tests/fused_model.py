@@ -17,6 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 from qkexport.export import to_form
 from qkexport.match import MatchReport, find_attention
 from qkexport.rewrite import fuse_attention
+from qkexport.rotary_batch import complete_rotary_batches
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
@@ -34,6 +35,7 @@ def fuse(model: ir.Model) -> FusedModel:
     copy = ir.from_proto(ir.to_proto(model))
     report = find_attention(copy)
     fuse_attention(copy, report)
+    complete_rotary_batches(copy)
     return FusedModel(report, to_form(copy, "portable"))
 
 
