@@ -79,6 +79,7 @@ template <class Traits>
 __global__ void __launch_bounds__(Traits::kThreads)
     attention_kernel(const __grid_constant__ KernelArguments arguments) {
   using T = typename Traits::Element;
+  if (!has_mma<T>()) return;  // launch_plan.cc chooses another kernel there
   constexpr int kBlockN = Traits::kBlockN;
   constexpr int kRowFragments = Traits::kRowFragments;
   const AttentionParams& p = arguments.params;
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(Traits::kThreads)
     cp_async_commit();
 
     Accumulator<kRowFragments, kBlockN> s;
-    multiply_query_key<Traits::kHeadDim>(s, tiles.query(), first_row, tiles.key(stage));
+    multiply_query_key<Traits::kHeadDim>(s, tiles.query().from_row(first_row), tiles.key(stage));
     if (!arguments.plain_scores) transform_scores(s, arguments, map, block.batch, rare_row);
     bool repairs_values = false;
     if (has_mask || blocks.needs_mask<kBlockN>(first_key)) {

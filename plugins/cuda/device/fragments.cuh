@@ -31,18 +31,19 @@ struct Accumulator {
 QKEXPORT_DEVICE int fragment_row(int m, int e) { return m * 16 + lane_index() / 4 + (e / 2) * 8; }
 QKEXPORT_DEVICE int fragment_column(int n, int e) { return n * 8 + (lane_index() % 4) * 2 + e % 2; }
 
-// The rows of a tile as one lane names them to ldmatrix, two 16-byte chunks a step.
+// The rows of a tile as one lane names them to ldmatrix: row lane % 16 of every 16, and in turn the
+// first or second 16-byte chunk of each step of two. One pattern serves queries, keys and values,
+// so that the lane's part of the addresses is worked out once and takes one register.
 //
 // All rows of a lane agree modulo 8, so the swizzle permutes the chunks of every 128 bytes in the
 // same way: the lane's chunk of step s is its chunk of step 0 with bits of the address flipped.
 // Steps and rows that are known at compile time then cost no register.
 template <class Tile>
 struct LaneRows {
-  uint32_t address;  // of the lane's row of the first matrix and its chunk of step 0
+  uint32_t address;  // of the lane's row of the first 16 and its chunk of step 0
 
-  // `row` is the lane's row, `half` which of the two chunks of a step it names.
-  QKEXPORT_DEVICE LaneRows(Tile tile, int row, int half)
-      : address(shared_address(tile.chunk(row, half))) {}
+  QKEXPORT_DEVICE explicit LaneRows(Tile tile)
+      : address(shared_address(tile.chunk(lane_index() % 16, lane_index() / 16))) {}
 
   // `rows_further` is a multiple of 8.
   QKEXPORT_DEVICE uint32_t operator()(int rows_further, int step) const {
@@ -51,14 +52,13 @@ struct LaneRows {
   }
 };
 
-// s = q k^T over kHeadDim channels. `first_row` is the warp's first row of the query tile.
+// s = q k^T over kHeadDim channels. `query` begins at the warp's first row.
 template <int kHeadDim, int kRowFragments, int kBlockN, class Tile>
 QKEXPORT_DEVICE void multiply_query_key(Accumulator<kRowFragments, kBlockN>& s, Tile query,
-                                        int first_row, Tile key) {
+                                        Tile key) {
   using T = typename Tile::Element;
-  const int lane = lane_index();
-  const LaneRows<Tile> query_rows(query, first_row + lane % 16, lane / 16);
-  const LaneRows<Tile> key_rows(key, (lane / 16) * 8 + lane % 8, (lane / 8) % 2);
+  const LaneRows<Tile> query_rows(query);
+  const LaneRows<Tile> key_rows(key);
   s.clear();
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; ++k) {
@@ -71,8 +71,8 @@ QKEXPORT_DEVICE void multiply_query_key(Accumulator<kRowFragments, kBlockN>& s, 
       ldmatrix_x4(b, key_rows(n * 16, k));
 #pragma unroll
       for (int m = 0; m < kRowFragments; ++m) {
-        mma_m16n8k16<T>(s.value[m][2 * n], a[m], {b[0], b[1]});
-        mma_m16n8k16<T>(s.value[m][2 * n + 1], a[m], {b[2], b[3]});
+        mma_m16n8k16<T>(s.value[m][2 * n], a[m], {b[0], b[2]});
+        mma_m16n8k16<T>(s.value[m][2 * n + 1], a[m], {b[1], b[3]});
       }
     }
   }
@@ -84,8 +84,7 @@ QKEXPORT_DEVICE void multiply_weight_value(Accumulator<kRowFragments, kHeadDim>&
                                            const Accumulator<kRowFragments, kBlockN>& p,
                                            Tile value) {
   using T = typename Tile::Element;
-  const int lane = lane_index();
-  const LaneRows<Tile> value_rows(value, lane % 16, lane / 16);
+  const LaneRows<Tile> value_rows(value);
 #pragma unroll
   for (int k = 0; k < kBlockN / 16; ++k) {
     uint32_t a[kRowFragments][4];

@@ -109,8 +109,8 @@ QKEXPORT_DEVICE void load_unit(Tile tile, int row, const TransformRow& transform
   if (p.rotary == Rotary::kBeforeNorm && transform.active) rotate_unit(transform, pair, unit, x);
 }
 
-// Sum over the lane's channels, or of their squared distances from `mean`. Channels are read again
-// by each pass: kept in registers, those of a wide row would push the main loop's out of theirs.
+// As lane_sum, of quads. Channels are read again by each pass: kept in registers, those of a wide
+// row would push the main loop's out of theirs.
 template <class Tile>
 QKEXPORT_DEVICE float quads_sum(Tile tile, int row, const TransformRow& transform, float mean,
                                 bool squared) {
@@ -132,23 +132,7 @@ QKEXPORT_DEVICE float quads_sum(Tile tile, int row, const TransformRow& transfor
       }
     }
   }
-  return group_sum<kLanesPerRow>(sum);
-}
-
-template <class Tile>
-QKEXPORT_DEVICE RowStatistics quads_statistics(Tile tile, int row, const TransformRow& transform) {
-  const AttentionParams& p = transform.params;
-  if (transform.statistics != nullptr) {
-    return transform.active ? *transform.statistics : RowStatistics{0.0f, 0.0f};
-  }
-  const float count = static_cast<float>(p.head_dim);
-  RowStatistics statistics{0.0f, 0.0f};
-  if (p.qk_norm == QkNorm::kLayer) {
-    statistics.mean = quads_sum(tile, row, transform, 0.0f, false) / count;
-  }
-  statistics.inverse =
-      inverse_norm(p, quads_sum(tile, row, transform, statistics.mean, true), count);
-  return statistics;
+  return sum;
 }
 
 QKEXPORT_DEVICE void normalize_quad(const NormRow& norm, const RowStatistics& statistics, int quad,
@@ -194,7 +178,9 @@ template <class Tile>
 QKEXPORT_DEVICE float transform_quads(Tile tile, int row, const TransformRow& transform) {
   const AttentionParams& p = transform.params;
   const int num_units = (num_quads(p) + 1) / 2;
-  const RowStatistics statistics = quads_statistics(tile, row, transform);
+  const RowStatistics statistics = row_statistics(transform, [&](float mean, bool squared) {
+    return quads_sum(tile, row, transform, mean, squared);
+  });
   float squares = 0.0f;
 #pragma unroll 1
   for (int unit = lane_index() % kLanesPerRow; unit < num_units; unit += kLanesPerRow) {

@@ -80,9 +80,10 @@ QKEXPORT_DEVICE float lane_sum(Tile tile, int row, const TransformRow& transform
   return sum;
 }
 
-// Every lane of the warp takes part; the eight lanes of a row get its statistics.
-template <class Tile>
-QKEXPORT_DEVICE RowStatistics row_statistics(Tile tile, int row, const TransformRow& transform) {
+// Statistics of a row; every lane of the warp takes part. `sum` gives a lane's share of the sum of
+// the channels, or of their squared distances from a mean: (mean, squared) -> float.
+template <class Sum>
+QKEXPORT_DEVICE RowStatistics row_statistics(const TransformRow& transform, const Sum& sum) {
   const AttentionParams& p = transform.params;
   if (transform.statistics != nullptr) {
     return transform.active ? *transform.statistics : RowStatistics{0.0f, 0.0f};
@@ -90,11 +91,9 @@ QKEXPORT_DEVICE RowStatistics row_statistics(Tile tile, int row, const Transform
   const float count = static_cast<float>(p.head_dim);
   RowStatistics statistics{0.0f, 0.0f};
   if (p.qk_norm == QkNorm::kLayer) {
-    statistics.mean = group_sum<kLanesPerRow>(lane_sum(tile, row, transform, 0.0f, false)) / count;
+    statistics.mean = group_sum<kLanesPerRow>(sum(0.0f, false)) / count;
   }
-  const float squares =
-      group_sum<kLanesPerRow>(lane_sum(tile, row, transform, statistics.mean, true));
-  statistics.inverse = inverse_norm(p, squares, count);
+  statistics.inverse = inverse_norm(p, group_sum<kLanesPerRow>(sum(statistics.mean, true)), count);
   return statistics;
 }
 
@@ -102,7 +101,9 @@ QKEXPORT_DEVICE RowStatistics row_statistics(Tile tile, int row, const Transform
 template <class Tile>
 QKEXPORT_DEVICE void transform_channels(Tile tile, int row, const TransformRow& transform) {
   const AttentionParams& p = transform.params;
-  const RowStatistics statistics = row_statistics(tile, row, transform);
+  const RowStatistics statistics = row_statistics(transform, [&](float mean, bool squared) {
+    return lane_sum(tile, row, transform, mean, squared);
+  });
 #pragma unroll 1
   for (int i = lane_index() % kLanesPerRow; i < transform.num_pairs(); i += kLanesPerRow) {
     float x, y;

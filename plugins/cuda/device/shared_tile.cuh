@@ -23,6 +23,8 @@ struct SharedTile {
   QKEXPORT_DEVICE T* chunk(int row, int index) const {
     return data + row * kPitch + (index ^ (row & 7)) * kChunk;
   }
+  // The tile from `row` on, a multiple of 8: chunks stay where they are.
+  QKEXPORT_DEVICE SharedTile from_row(int row) const { return {data + row * kPitch}; }
   QKEXPORT_DEVICE T& at(int row, int channel) const {
     return chunk(row, channel / kChunk)[channel % kChunk];
   }

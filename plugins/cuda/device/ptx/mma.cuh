@@ -6,8 +6,7 @@
 //   a[2] rows g,     channels 2t+8, 2t+9    d[0], d[1] row g,     columns 2t, 2t+1
 //   a[3] rows g + 8, channels 2t+8, 2t+9    d[2], d[3] row g + 8, columns 2t, 2t+1
 // Before sm_80 there is only m16n8k8 for fp16: two of them make one k16 step, because a[0], a[1],
-// b[0] and a[2], a[3], b[1] are its fragments. bf16 has no tensor core there; the launcher never
-// sends it.
+// b[0] and a[2], a[3], b[1] are its fragments. bf16 has no tensor core there: has_mma says so.
 #pragma once
 
 #include <type_traits>
@@ -15,6 +14,17 @@
 #include "device/element_types.cuh"
 
 namespace qkexport::cuda {
+
+// Whether the architecture that this is compiled for multiplies T. Host code is compiled as if for
+// the newest.
+template <class T>
+QKEXPORT_DEVICE constexpr bool has_mma() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return std::is_same_v<T, Half>;
+#else
+  return true;
+#endif
+}
 
 #if defined(QKEXPORT_CUDA_EMULATION)
 
