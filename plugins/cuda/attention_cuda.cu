@@ -23,6 +23,13 @@ bool has_valid_heads(const AttentionParams& p) {
          p.head_dim > 0 && p.head_dim_v > 0;
 }
 
+// Also what no grid could cover, so that the products below stay inside 64 bits.
+bool has_excessive_size(const AttentionParams& p) {
+  return p.seqlen_q > kMaxSeqlen || p.seqlen_kv > kMaxSeqlen || p.seqlen_total > kMaxSeqlen ||
+         p.head_dim > kMaxHeadDim || p.head_dim_v > kMaxHeadDim || p.batch_size > kMaxBlocks ||
+         p.num_heads > kMaxBlocks || p.batch_size * p.num_heads > kMaxBlocks;
+}
+
 bool has_valid_rotary(const AttentionParams& p) {
   if (p.rotary == Rotary::kNone) return true;
   const auto valid_width = [&p](const RotaryCache& cache) {
@@ -111,10 +118,7 @@ Status can_implement(const AttentionParams& p) {
   if (has_negative_size(p) || !has_valid_heads(p) || !has_valid_rotary(p)) {
     return Status::kInvalidShape;
   }
-  if (p.seqlen_q > kMaxSeqlen || p.seqlen_total > kMaxSeqlen || p.head_dim > kMaxHeadDim ||
-      p.head_dim_v > kMaxHeadDim) {
-    return Status::kUnsupportedSize;
-  }
+  if (has_excessive_size(p)) return Status::kUnsupportedSize;
   return has_launchable_grids(make_plan(p, kNewest)) && has_launchable_grids(make_plan(p, kOldest))
              ? Status::kSuccess
              : Status::kUnsupportedSize;

@@ -100,13 +100,19 @@ def test_libraries_carry_every_architecture_and_ptx_and_stay_small(
     assert library.stat().st_size < 60e6
 
 
-def test_real_binary_matches_the_oracle_under_another_cuda_runtime() -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("run_cuda_cases_gpu", ("2", "0", "257")), ("run_far_cuda_cases_gpu", ())],
+)
+def test_real_binary_matches_the_oracle_under_another_cuda_runtime(
+    name: str, arguments: tuple[str, ...]
+) -> None:
     """With a CUDA runtime that interprets PTX the binary itself runs on a CPU.
 
     Checks that such a runtime has to offer are turned on from outside, by its own variables.
     """
     folder = str(cudart_path().parent)
-    program = build_on_shared_runtime("run_cuda_cases_gpu") / "gpu" / "run_cuda_cases_gpu"
-    output = run_command(program, "2", "0", "257", LD_LIBRARY_PATH=folder)
+    program = build_on_shared_runtime(name) / "gpu" / name
+    output = run_command(program, *arguments, LD_LIBRARY_PATH=folder)
     assert " 0 failed" in output
     assert "RACE" not in output

@@ -10,6 +10,7 @@
 #include "expect.h"
 #include "launch_plan.h"
 #include "qkexport/cuda/attention_cuda.h"
+#include "workspace_layout.h"
 
 namespace {
 
@@ -143,6 +144,32 @@ void sixty_four_thousand_keys_stay_within_tolerance() {
   }
 }
 
+// One block that visits all keys, with and without the running maximum, and split keys of wide
+// heads.
+void sixty_four_thousand_keys_pass_through_every_path() {
+  for (const DataType dtype : {DataType::kFloat16, DataType::kBFloat16}) {
+    for (const int64_t head_dim : {64, 128}) {
+      for (const float scale : {0.01f, 1.0f}) {
+        AttentionCase c = prefill(65536, 1, 1, head_dim);
+        c.seqlen_q = 64;
+        c.separate_key_rotary = true;
+        c.dtype = dtype;
+        c.scale = scale;
+        EXPECT(passes(c));
+      }
+    }
+  }
+  for (const int64_t head_dim : {256, 512}) {
+    for (const DataType dtype : {DataType::kBFloat16, DataType::kFloat32}) {
+      AttentionCase c = decode(65535);
+      c.num_heads = c.num_kv_heads = 1;
+      c.head_dim = c.head_dim_v = c.rotary_dim = head_dim;
+      c.dtype = dtype;
+      EXPECT(passes(c));
+    }
+  }
+}
+
 // q and k are normalized, so |score| <= head_dim * scale: the scale decides whether the running
 // maximum is needed. Both sides of the boundary must be right, and the bounded one must not
 // rescale.
@@ -157,6 +184,19 @@ void results_agree_on_both_sides_of_the_score_bound() {
       EXPECT(passes(c));
     }
   }
+}
+
+// New keys have length 1, old ones are eight times as long: weights beyond what fp16 holds, were
+// the bound that of the new ones.
+void old_keys_count_for_the_score_bound() {
+  AttentionCase c = prefill(65, 2, 1, 64);
+  c.dtype = DataType::kFloat16;
+  c.qk_norm = QkNorm::kL2;
+  c.gain = cases::GainShape::kNone;
+  c.seqlen_past = 65;
+  c.presents = cases::Presents::kCopied;
+  c.scale = 1.0f;
+  EXPECT(passes(c));
 }
 
 void devices_before_sm_80_get_kernels_they_have() {
@@ -195,8 +235,16 @@ void sizes_without_a_kernel_are_refused() {
   EXPECT(refusal([](AttentionParams& p) { p.seqlen_q = -1; }) == Status::kInvalidShape);
   EXPECT(refusal([](AttentionParams& p) { p.rotary_dim = 3; }) == Status::kInvalidShape);
   EXPECT(refusal([](AttentionParams& p) { p.query_rotary.width = 5; }) == Status::kInvalidShape);
-  EXPECT(refusal([](AttentionParams& p) { p.seqlen_total = int64_t{1} << 40; }) ==
-         Status::kUnsupportedSize);
+  for (int64_t AttentionParams::* size :
+       {&AttentionParams::seqlen_q, &AttentionParams::seqlen_kv, &AttentionParams::seqlen_total,
+        &AttentionParams::batch_size}) {
+    EXPECT(refusal([&](AttentionParams& p) { p.*size = int64_t{1} << 62; }) ==
+           Status::kUnsupportedSize);
+  }
+  EXPECT(refusal([](AttentionParams& p) {
+           p.batch_size = int64_t{1} << 30;
+           p.num_heads = p.num_kv_heads = int64_t{1} << 30;
+         }) == Status::kUnsupportedSize);
 }
 
 void a_workspace_that_is_too_small_is_refused_before_any_launch() {
@@ -206,6 +254,26 @@ void a_workspace_that_is_too_small_is_refused_before_any_launch() {
   EXPECT(needed > 0);
   EXPECT(cuda::run(tensors.params, nullptr, needed - 1, nullptr) == Status::kWorkspaceTooSmall);
   EXPECT(counters().launches == before);
+}
+
+// Keys [B, Hkv, Skv, D] in the workspace, and statistics of the norms over all heads.
+void workspaces_beyond_32_bits_are_counted_in_full() {
+  AttentionParams p = cases::make_tensors(prefill(64, 8, 8, 128)).params;
+  p.batch_size = 4;
+  p.seqlen_q = p.seqlen_kv = p.seqlen_total = int64_t{1} << 24;
+  const std::size_t keys = (std::size_t{1} << 24) * 4 * 8 * 128 * 2;
+  const std::size_t tiles = (std::size_t{1} << 24) / 64 * 4 * 8;
+  EXPECT(cuda::can_implement(p) == Status::kSuccess);
+  EXPECT(cuda::workspace_size(p) == keys + tiles * 4 * sizeof(float));
+  p.norm_axis = NormAxis::kHidden;
+  EXPECT(cuda::workspace_size(p) ==
+         keys + tiles * 4 * sizeof(float) + 2 * 4 * (std::size_t{1} << 24) * 8);
+  const cuda::KernelArguments a = cuda::resolve_arguments(cuda::make_plan(p, {80}), nullptr);
+  EXPECT(reinterpret_cast<std::uintptr_t>(a.query_statistics) == keys);
+  p.seqlen_q = p.seqlen_kv = p.seqlen_total = int64_t{1} << 28;
+  EXPECT(cuda::can_implement(p) == Status::kSuccess);
+  p.seqlen_total += 1;
+  EXPECT(cuda::can_implement(p) == Status::kUnsupportedSize);
 }
 
 AttentionParams with_sizes(AttentionParams p, int64_t batch, int64_t seqlen_q, int64_t total) {
@@ -238,7 +306,12 @@ void the_workspace_bound_is_the_largest_of_all_sizes() {
 
 }  // namespace
 
-int main() {
+// With an argument: only what takes minutes.
+int main(int argc, char** /*argv*/) {
+  if (argc > 1) {
+    RUN(sixty_four_thousand_keys_pass_through_every_path);
+    return failed_expectations() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
   RUN(empty_sizes_launch_nothing_that_reads);
   RUN(an_attention_is_two_launches);
   RUN(queries_are_read_once_and_the_main_loop_has_no_bank_conflicts);
@@ -247,9 +320,11 @@ int main() {
   RUN(decoding_splits_the_keys_and_packs_grouped_heads);
   RUN(sixty_four_thousand_keys_stay_within_tolerance);
   RUN(results_agree_on_both_sides_of_the_score_bound);
+  RUN(old_keys_count_for_the_score_bound);
   RUN(devices_before_sm_80_get_kernels_they_have);
   RUN(sizes_without_a_kernel_are_refused);
   RUN(a_workspace_that_is_too_small_is_refused_before_any_launch);
+  RUN(workspaces_beyond_32_bits_are_counted_in_full);
   RUN(the_workspace_bound_is_the_largest_of_all_sizes);
   return failed_expectations() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

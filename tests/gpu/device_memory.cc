@@ -14,6 +14,10 @@ void* device_allocate(std::size_t bytes) {
 
 void device_free(void* memory) { cudaFree(memory); }
 
+void* device_reserve(std::size_t bytes) { return device_allocate(bytes); }
+
+void device_release(void* memory, std::size_t /*bytes*/) { device_free(memory); }
+
 bool copy_to_device(void* device, const void* host, std::size_t bytes) {
   return cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
 }

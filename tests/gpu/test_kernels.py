@@ -35,7 +35,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ("-DQKEXPORT_BUILD_CUDA=ON", "-DQKEXPORT_BUILD_GPU_TESTS=ON")
     target = f"-DQKEXPORT_CUDA_ARCHITECTURES={architecture}"
     run("cmake", "-S", ROOT / "plugins", "-B", build, "-DQKEXPORT_BUILD_ORT=OFF", *options, target)
-    names = ("run_cuda_cases_gpu", "test_cuda_device", "time_cuda_kernels")
+    names = ("run_cuda_cases_gpu", "run_far_cuda_cases_gpu", "test_cuda_device")
     run("cmake", "--build", build, "-j", "4", "--target", *names)
     return build / "gpu"
 
@@ -43,6 +43,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kernels_match_float64_on_all_pairs_of_choices(programs: Path, seed: int) -> None:
     assert " 0 failed" in run(programs / "run_cuda_cases_gpu", str(seed), "0", "257")
+
+
+def test_tensors_beyond_32_bits_are_reached(programs: Path) -> None:
+    assert " 0 failed" in run(programs / "run_far_cuda_cases_gpu")
 
 
 def test_runs_are_deterministic_and_can_be_captured(programs: Path) -> None:

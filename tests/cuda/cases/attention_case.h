@@ -9,7 +9,16 @@
 namespace qkexport::cases {
 
 enum class GainShape { kNone, kShared, kPerHead };
-enum class MaskShape { kNone, kFull, kPerHead, kPerBatch, kRow, kColumns, kWindowBatch };
+enum class MaskShape {
+  kNone,
+  kFull,
+  kPerHead,
+  kPerBatch,
+  kRow,
+  kColumns,
+  kWholeRows,
+  kWindowBatch
+};
 enum class ScaleShape { kNone, kSingle, kPerHead, kPerRow };
 enum class Presents { kNone, kCopied, kAliased };
 

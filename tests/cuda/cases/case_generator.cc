@@ -45,15 +45,15 @@ enum Choice {
   kNumChoices
 };
 
-constexpr std::array<int, kNumChoices> kLevels = {3, 3, 10, 10, 4, 5, 17, 4, 5, 3, 2, 3, 2, 2, 2,
-                                                  3, 5, 4,  4,  2, 7, 3,  4, 3, 4, 4, 2, 2, 3, 5};
+constexpr std::array<int, kNumChoices> kLevels = {3, 3, 10, 10, 5, 6, 18, 4, 5, 3, 2, 3, 2, 2, 2,
+                                                  3, 5, 4,  4,  2, 8, 3,  4, 3, 5, 4, 2, 2, 3, 5};
 
 using Levels = std::array<int, kNumChoices>;
 using Pair = std::tuple<int, int, int, int>;
 
 constexpr std::array<int64_t, 10> kSizes = {1, 2, 31, 33, 63, 64, 65, 127, 129, 257};
-constexpr std::array<int64_t, 17> kHeadDims = {8,  16, 20,  24,  32,  33,  40,  64, 72,
-                                               80, 96, 112, 128, 160, 192, 256, 512};
+constexpr std::array<int64_t, 18> kHeadDims = {6,  8,  16, 20,  24,  32,  33,  40,  64,
+                                               72, 80, 96, 112, 128, 160, 192, 256, 512};
 constexpr std::array<DataType, 3> kTypes = {DataType::kFloat16, DataType::kBFloat16,
                                             DataType::kFloat32};
 
@@ -73,8 +73,8 @@ void for_each_pair(const Levels& levels, Visit visit) {
 }
 
 void set_sizes(AttentionCase& c, const Levels& l, int64_t max_seqlen) {
-  static constexpr std::array<std::array<int64_t, 2>, 5> kHeadCounts = {
-      {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {8, 1}}};
+  static constexpr std::array<std::array<int64_t, 2>, 6> kHeadCounts = {
+      {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {8, 1}, {6, 3}}};
   c.dtype = kTypes[l[kDtype]];
   c.batch_size = l[kBatch] + 1;
   c.seqlen_q = std::min(kSizes[l[kSeqlenQ]], max_seqlen);
@@ -87,6 +87,7 @@ void set_sizes(AttentionCase& c, const Levels& l, int64_t max_seqlen) {
   if (l[kCache] == 1) c.seqlen_past = 37;
   if (l[kCache] == 2) c.seqlen_past = 128;
   if (l[kCache] == 3) c.cache_rows = c.seqlen_kv + 41;
+  if (l[kCache] == 4) c.seqlen_past = 600;  // few queries split so many keys
   c.heads_first = l[kLayout] == 1 || l[kLayout] == 3;
   c.row_padding = l[kLayout] == 2 ? 8 : l[kLayout] == 3 ? 3 : 0;
   c.misalignment = l[kLayout] == 4 ? 1 : 0;
@@ -126,8 +127,8 @@ void set_scores(AttentionCase& c, const Levels& l) {
                                      : DataType::kFloat32;
   c.head_scale = static_cast<ScaleShape>(l[kHeadScale]);
   c.causal = static_cast<Causal>(l[kCausality]);
-  static constexpr std::array<std::array<int64_t, 2>, 4> kWindows = {
-      {{-1, -1}, {17, -1}, {40, 9}, {0, 0}}};
+  static constexpr std::array<std::array<int64_t, 2>, 5> kWindows = {
+      {{-1, -1}, {17, -1}, {-1, 5}, {40, 9}, {0, 0}}};
   c.window_left = kWindows[l[kWindow]][0];
   c.window_right = kWindows[l[kWindow]][1];
   static constexpr std::array<float, 4> kScales = {0.125f, 1.0f, 0.02f, -0.3f};

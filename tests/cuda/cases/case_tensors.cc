@@ -166,8 +166,10 @@ class Builder {
     }
     if (c_.num_segments == 1) return;
     void* ends = allocate(c_.num_segments, 8, &p().segment_ends);
+    // Now and then the last segment ends early: later tokens belong to it all the same.
+    const int64_t covered = c_.seed % 3 == 0 ? c_.seqlen_q / 2 : c_.seqlen_q;
     for (int64_t g = 0; g < c_.num_segments; ++g) {
-      static_cast<int64_t*>(ends)[g] = c_.seqlen_q * (g + 1) / c_.num_segments;
+      static_cast<int64_t*>(ends)[g] = covered * (g + 1) / c_.num_segments;
     }
   }
 
@@ -245,16 +247,17 @@ class Builder {
     m.dtype = c_.mask_dtype;
     m.batch_size = 1;
     if (c_.mask == MaskShape::kNone || p().seqlen_total == 0 || c_.seqlen_q == 0) return;
-    const int64_t columns = p().seqlen_total;
+    const bool whole_rows = c_.mask == MaskShape::kWholeRows;
+    const int64_t columns = whole_rows ? 1 : p().seqlen_total;
     const bool by_batch = c_.mask == MaskShape::kFull || c_.mask == MaskShape::kPerBatch ||
-                          c_.mask == MaskShape::kColumns;
+                          c_.mask == MaskShape::kColumns || whole_rows;
     const bool window = c_.mask == MaskShape::kWindowBatch && c_.batch_size % 2 == 0;
     const int64_t batches = by_batch ? c_.batch_size : window ? 2 : 1;
     const int64_t heads =
         c_.mask == MaskShape::kFull || c_.mask == MaskShape::kPerHead ? c_.num_heads : 1;
     const int64_t rows = c_.mask == MaskShape::kColumns ? 1 : c_.seqlen_q;
     m.batch_size = batches;
-    m.column_stride = 1;
+    m.column_stride = whole_rows ? 0 : 1;
     m.row_stride = rows > 1 ? columns : 0;
     m.head_stride = heads > 1 ? rows * columns : 0;
     m.batch_stride = batches > 1 ? heads * rows * columns : 0;
@@ -299,10 +302,11 @@ class Builder {
     if (!c_.kv_lengths && c_.cache_rows == 0) return;
     void* lengths = allocate(std::max<int64_t>(c_.batch_size, 1), 8, &p().kv_lengths);
     for (int64_t b = 0; b < c_.batch_size; ++b) {
-      const int64_t low =
-          c_.full_cache ? p().seqlen_total : std::min(c_.seqlen_kv, p().seqlen_total);
+      // Of a static cache mostly enough for the new tokens, else the first of them have no row.
+      const bool any = c_.cache_rows == 0 || (c_.seed % 4 == 0 && !c_.full_cache);
+      const int64_t enough = c_.full_cache ? p().seqlen_total : c_.seqlen_kv;
       static_cast<int64_t*>(lengths)[b] =
-          c_.cache_rows > 0 ? integer(low, p().seqlen_total) : integer(0, p().seqlen_total + 3);
+          any ? integer(0, p().seqlen_total + 3) : integer(enough, p().seqlen_total);
     }
   }
 

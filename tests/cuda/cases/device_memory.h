@@ -9,6 +9,11 @@ namespace qkexport::cases {
 // Null where nothing is left. Memory is aligned as cudaMalloc aligns it.
 void* device_allocate(std::size_t bytes);
 void device_free(void* memory);
+
+// Memory of which little is going to be touched, as large as a device may have it. Not filled.
+void* device_reserve(std::size_t bytes);
+void device_release(void* memory, std::size_t bytes);
+
 bool copy_to_device(void* device, const void* host, std::size_t bytes);
 bool copy_to_host(void* host, const void* device, std::size_t bytes);
 

@@ -6,18 +6,24 @@
 
 namespace qkexport::cases {
 
-std::string run_on_device(CaseTensors& tensors) {
-  const DeviceTensors device(tensors);
-  if (!device.good()) return "the device has no memory left";
-  const std::size_t bytes = cuda::workspace_size(device.params());
+std::string run_parameters(const AttentionParams& params) {
+  const std::size_t bytes = cuda::workspace_size(params);
   void* workspace = bytes > 0 ? device_allocate(bytes) : nullptr;
-  const Status status = cuda::run(device.params(), workspace, bytes, nullptr);
+  const Status status = cuda::run(params, workspace, bytes, nullptr);
   const bool ran = device_synchronize();
   if (workspace != nullptr) device_free(workspace);
   if (status != Status::kSuccess || !ran) {
     return "run() answered status " + std::to_string(static_cast<int>(status)) + ": " +
            device_error();
   }
+  return "";
+}
+
+std::string run_on_device(CaseTensors& tensors) {
+  const DeviceTensors device(tensors);
+  if (!device.good()) return "the device has no memory left";
+  const std::string fault = run_parameters(device.params());
+  if (!fault.empty()) return fault;
   return device.fetch(tensors) ? "" : "results cannot be read back";
 }
 

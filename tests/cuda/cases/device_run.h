@@ -11,4 +11,7 @@ namespace qkexport::cases {
 // `tensors`. An empty string, or what went wrong.
 std::string run_on_device(CaseTensors& tensors);
 
+// The run alone, of parameters whose pointers are the device's, in a workspace of its own.
+std::string run_parameters(const AttentionParams& params);
+
 }  // namespace qkexport::cases

@@ -1,6 +1,8 @@
 // The emulated device's memory is host memory of exactly the size asked for.
 #include "device_memory.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -16,6 +18,14 @@ void* device_allocate(std::size_t bytes) {
 }
 
 void device_free(void* memory) { std::free(memory); }
+
+void* device_reserve(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void device_release(void* memory, std::size_t bytes) { munmap(memory, bytes); }
 
 bool copy_to_device(void* device, const void* host, std::size_t bytes) {
   std::memcpy(device, host, bytes);
