@@ -68,6 +68,59 @@ TEST(a_bool_mask_under_a_causal_one) {
   });
 }
 
+// Rows of a block see a tile of 128 keys in part, wholly, or not at all.
+TEST(a_bool_mask_that_hides_and_shows_whole_tiles) {
+  std::vector<uint8_t> mask;
+  check_each("bool tiles", [&](Problem& p, std::mt19937& random) {
+    const int64_t columns = p.params.seqlen_total;
+    int64_t at = 0;
+    fill_mask(p, mask, DataType::kBool, [&] {
+      const int64_t row = at / columns, column = at++ % columns;
+      const int64_t kind = (row / 32 + column / 128) % 3;
+      return kind == 2 ? uint8_t(random() % 2) : uint8_t(3 * kind);
+    });
+  });
+}
+
+TEST(a_causal_mask_as_booleans) {
+  std::vector<uint8_t> mask;
+  check_each("bool as causal", [&](Problem& p, std::mt19937&) {
+    const int64_t columns = p.params.seqlen_total;
+    int64_t at = 0;
+    fill_mask(p, mask, DataType::kBool, [&] {
+      const int64_t row = at / columns, column = at++ % columns;
+      return uint8_t(column <= row + 100);
+    });
+  });
+}
+
+// One key of a tile is seen by one row of a block: neither end of the tile may be overlooked.
+TEST(a_single_key_in_a_hidden_tile_and_a_hidden_one_in_a_visible_tile) {
+  std::vector<uint8_t> mask;
+  for (const uint8_t others : {0, 1}) {
+    for (const int64_t column : {0, 63, 127, 128, 191, 255, 299}) {
+      check_each("one key", [&](Problem& p, std::mt19937&) {
+        fill_mask(p, mask, DataType::kBool, [&] { return others; });
+        const int64_t columns = p.params.seqlen_total, row = p.params.seqlen_q / 2;
+        if (column < columns) mask[static_cast<size_t>(row * columns + column)] = 1 - others;
+      });
+    }
+  }
+}
+
+// Nothing of a tile that no row sees may reach one, nor of the keys of other rows.
+TEST(hidden_tiles_that_are_not_numbers) {
+  std::vector<uint8_t> mask;
+  check_each("hidden NaN", [&](Problem& p, std::mt19937&) {
+    const int64_t columns = p.params.seqlen_total, hidden = columns < 128 ? columns - 1 : 128;
+    int64_t at = 0;
+    fill_mask(p, mask, DataType::kBool, [&] { return uint8_t(at++ % columns < hidden); });
+    for (int64_t i = hidden * p.params.head_dim; i < p.key.size(); ++i) p.key.set(i, NAN);
+    for (int64_t i = hidden * p.params.head_dim_v; i < p.value.size(); ++i)
+      p.value.set(i, INFINITY);
+  });
+}
+
 TEST(a_random_additive_mask_with_infinities) {
   std::vector<float> mask;
   check_each("additive", [&](Problem& p, std::mt19937& random) {

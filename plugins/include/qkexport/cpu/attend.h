@@ -5,6 +5,7 @@
 
 #include "qkexport/cpu/products.h"
 #include "qkexport/cpu/query_rows.h"
+#include "qkexport/cpu/sight.h"
 
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
@@ -78,19 +79,12 @@ inline TileColumns visible_columns(const RowBlock& block, int64_t origin) {
           clamp(block.any.end - origin, 0, kTileKeys)};
 }
 
-// Whether every row sees every key of the tile, and the tile has all its columns.
-inline bool sees_all(const RowTile& t, const RowBlock& block, int64_t origin) {
-  return t.rules.mask == nullptr && block.all.begin <= origin &&
-         block.all.end >= origin + kTileKeys;
-}
-
 template <typename Products>
-inline void attend_block(const RowTile& t, const KeyTile& tile, RowBlock& block) {
+inline void attend_block(const RowTile& t, const KeyTile& tile, Sight sight, RowBlock& block) {
   TileColumns columns = visible_columns(block, tile.origin);
-  if (columns.begin >= columns.end) return;
   columns.begin = columns.begin / Products::kColumnStep * Products::kColumnStep;
   columns.end = round_up(columns.end, Products::kColumnStep);
-  const bool full = sees_all(t, block, tile.origin);
+  const bool full = sight == Sight::kAll;
   const bool careful = !full && !tile.finite;
   if (t.rules.mask != nullptr && !block.started) {
     const Row* rows = t.scratch.row_state + block.first;

@@ -72,7 +72,7 @@ inline float largest_key_norm(const PackedPair& packed, int64_t tiles) {
   return largest;
 }
 
-// tile_at(block, origin) gives the tile of keys and values that begins at `origin`.
+// tile_at(block, sight, origin) gives the tile of keys and values that begins at `origin`.
 template <typename Products, typename TileAt>
 inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
   constexpr int kMaxBlocks = kTileRows / kBlockRows;
@@ -88,8 +88,17 @@ inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
   }
   const int64_t origin = any.begin / kTileKeys * kTileKeys;
   for (int64_t key = origin; key < any.end; key += kTileKeys) {
-    const KeyTile tile = tile_at(blocks[0], key);
-    for (int64_t i = 0; i < count; ++i) attend_block<Products>(t, tile, blocks[i]);
+    Sight sights[kMaxBlocks];
+    bool seen = false;
+    for (int64_t i = 0; i < count; ++i) {
+      sights[i] = sight_of(t, blocks[i], key);
+      seen = seen || sights[i] != Sight::kNone;
+    }
+    if (!seen) continue;
+    const KeyTile tile = tile_at(blocks[0], sights[0], key);
+    for (int64_t i = 0; i < count; ++i) {
+      if (sights[i] != Sight::kNone) attend_block<Products>(t, tile, sights[i], blocks[i]);
+    }
   }
   for (int64_t i = 0; i < count; ++i) finish_rows(t, blocks[i], split);
 }
@@ -114,8 +123,9 @@ inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, i
     t.key_end = valid;
     t.key_norm = largest_key_norm(packed, ceil_div(valid, kTileKeys));
     place_rows(plan, plan.row_tiles - 1 - part, t);
-    return attend_row_tile<PackedProducts>(
-        t, 0, [&](const RowBlock&, int64_t origin) { return packed_tile(plan, packed, origin); });
+    return attend_row_tile<PackedProducts>(t, 0, [&](const RowBlock&, Sight, int64_t origin) {
+      return packed_tile(plan, packed, origin);
+    });
   }
   t.key_norm = kInfinity;
   t.key_begin = clamp(part * plan.split_tiles * kTileKeys, 0, valid);
@@ -123,11 +133,12 @@ inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, i
   t.num_rows = plan.pair_rows;
   if (plan.mode == Mode::kLocal) {
     return attend_row_tile<PackedProducts>(
-        t, part, [&](const RowBlock&, int64_t origin) { return local_tile(t, origin); });
+        t, part, [&](const RowBlock&, Sight, int64_t origin) { return local_tile(t, origin); });
   }
-  attend_row_tile<StreamedProducts>(t, part, [&](const RowBlock& block, int64_t origin) {
-    return stream_tile(t, block, origin);
-  });
+  attend_row_tile<StreamedProducts>(t, part,
+                                    [&](const RowBlock& block, Sight sight, int64_t origin) {
+                                      return stream_tile(t, block, sight, origin);
+                                    });
 }
 
 // o and d of the parts added up in the units of the largest m.

@@ -29,6 +29,17 @@ inline Vec load_as_float_n(const BFloat16* p, int64_t n) {
   return bfloat16_to_float(load_bits_n(&p->bits, n));
 }
 
+// Widened in order, two vectors of bfloat16 cost two shuffles and two shifts; by parity, where the
+// first holds the elements of even index and the second the odd ones, a shift and a mask. Decode
+// reads pairs of vectors so; what meets them must have that order too.
+template <typename Element>
+constexpr bool kByParity = false;
+template <>
+inline constexpr bool kByParity<BFloat16> = true;
+
+inline Vec load_even(const BFloat16* p) { return even_bfloat16(&p->bits); }
+inline Vec load_odd(const BFloat16* p) { return odd_bfloat16(&p->bits); }
+
 inline void store_from_float(float* p, Vec x) { store(p, x); }
 inline void store_from_float(Float16* p, Vec x) { store_half(&p->bits, x); }
 inline void store_from_float(BFloat16* p, Vec x) { store_bfloat16(&p->bits, x); }

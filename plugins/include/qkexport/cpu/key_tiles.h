@@ -87,17 +87,16 @@ inline void stream_values(const RowTile& t, int64_t begin, int64_t end, KeyTile&
   tile.value_type = DataType::kFloat32;
 }
 
-inline KeyTile stream_tile(const RowTile& t, const RowBlock& block, int64_t origin) {
+inline KeyTile stream_tile(const RowTile& t, const RowBlock& block, Sight sight, int64_t origin) {
   const TileColumns columns = visible_columns(block, origin);
   const int64_t begin = origin + columns.begin, end = origin + columns.end;
   KeyTile tile = {};
   tile.origin = origin;
   tile.first = columns.begin;
   tile.finite = true;
-  if (columns.begin >= columns.end) return tile;
   stream_keys(t, begin, end, tile);
   stream_values(t, begin, end, tile);
-  if (sees_all(t, block, origin)) return tile;
+  if (sight == Sight::kAll) return tile;
   with_element_type(tile.value_type, [&](auto* tag) {
     const auto* rows = static_cast<decltype(tag)>(const_cast<void*>(tile.values));
     tile.finite = rows_are_finite(rows, tile.value_stride, end - begin, t.plan->params->head_dim_v);

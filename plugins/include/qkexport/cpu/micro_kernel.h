@@ -15,32 +15,49 @@ inline namespace QKEXPORT_CPU_ISA {
 
 // Decode reads each key and value once, from memory: asking early hides the latency at page
 // boundaries, where the hardware's own prefetch stops. Rows ahead; 8 KiB of them at head_dim 128.
-// What lies past the last row is asked for in vain.
+// What lies past the last row is asked for in vain. Asked into the second-level cache: with the
+// first as the target both types took 1.1 times as long.
 template <typename Element>
 constexpr int64_t kStreamAhead = 64 / static_cast<int64_t>(sizeof(Element));
 
 // Steps of a packed panel, which lies in the second-level cache: 4 % on causal prefill at D 128.
 constexpr int64_t kPanelAhead = 16;
 
-// Inlined by force, for the reason given at prefetch_row.
 template <typename Element>
+constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(Element));  // elements of a cache line
+enum Cache { kSecondLevel = 2, kFirstLevel = 3 };  // as __builtin_prefetch counts
+
+// Inlined by force, for the reason given at prefetch_row.
+template <Cache kCache, typename Element>
 inline __attribute__((always_inline)) void prefetch_elements(const Element* row, int64_t n) {
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(Element));
-  for (int64_t c = 0; c < n; c += kLine) __builtin_prefetch(row + c);
+  for (int64_t c = 0; c < n; c += kLine<Element>) __builtin_prefetch(row + c, 0, kCache);
+}
+
+// kVecs vectors of a row, by parity where there are pairs of them.
+template <int kVecs, typename Element>
+inline __attribute__((always_inline)) void load_columns(const Element* b, Vec (&columns)[kVecs]) {
+  for (int j = 0; j < kVecs; ++j) {
+    if constexpr (kByParity<Element> && kVecs % 2 == 0) {
+      const Element* pair = b + j / 2 * (2 * kVecWidth);
+      columns[j] = j % 2 == 0 ? load_even(pair) : load_odd(pair);
+    } else {
+      columns[j] = load_as_float(b + j * kVecWidth);
+    }
+  }
 }
 
 // c[i][j] += a(i, k) * b[k][j] for all k < depth, with kRows x (kVecs * kVecWidth) accumulators.
 // a(i, k) = a[i * a_row + k * a_step]; the strides are compile-time constants at every call. b is
-// asked for kAhead steps early.
-template <int kRows, int kVecs, int64_t kAhead = 0, typename Element>
+// asked for kAhead steps early. Columns are in the order of load_columns.
+template <int kRows, int kVecs, int64_t kAhead, Cache kCache, typename Element>
 inline __attribute__((always_inline)) void outer_products(const float* a, int64_t a_row,
                                                           int64_t a_step, const Element* b,
                                                           int64_t b_step, int64_t depth,
                                                           Vec (&c)[kRows][kVecs]) {
   for (int64_t k = 0; k < depth; ++k) {
-    if constexpr (kAhead > 0) prefetch_elements(b + kAhead * b_step, kVecs * kVecWidth);
+    if constexpr (kAhead > 0) prefetch_elements<kCache>(b + kAhead * b_step, kVecs * kVecWidth);
     Vec columns[kVecs];
-    for (int j = 0; j < kVecs; ++j) columns[j] = load_as_float(b + j * kVecWidth);
+    load_columns(b, columns);
     for (int i = 0; i < kRows; ++i) {
       const Vec row = splat(a[i * a_row]);
       for (int j = 0; j < kVecs; ++j) c[i][j] = fma(row, columns[j], c[i][j]);
@@ -57,7 +74,7 @@ inline __attribute__((always_inline)) void score_panel(const float* q, const flo
   for (auto& row : c) {
     for (Vec& x : row) x = splat(0.0f);
   }
-  outer_products<kRows, kVecs, kPanelAhead>(q, 1, kRows, k, kPanel, depth, c);
+  outer_products<kRows, kVecs, kPanelAhead, kFirstLevel>(q, 1, kRows, k, kPanel, depth, c);
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kVecs; ++j) store(s + i * kTileKeys + j * kVecWidth, c[i][j]);
   }
@@ -83,22 +100,27 @@ void score_block(const float* q, const float* keys, int64_t panel_stride, int64_
 
 enum class Carry { kReplace, kKeep, kRescale };
 
-template <int kRows, int kVecs, int64_t kAhead = 0, typename Element>
+template <int kRows, int kVecs, int64_t kAhead = 0, Cache kCache = kFirstLevel, typename Element>
 inline __attribute__((always_inline)) void value_panel(const float* p, const Element* v,
                                                        int64_t v_row, int64_t depth,
                                                        const float* factors, Carry carry,
                                                        int64_t o_row, float* o) {
+  constexpr bool kPairs = kByParity<Element> && kVecs % 2 == 0;
   Vec c[kRows][kVecs];
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kVecs; ++j) {
       const float* at = o + i * o_row + j * kVecWidth;
       c[i][j] = carry == Carry::kReplace ? splat(0.0f) : load(at);
       if (carry == Carry::kRescale) c[i][j] = mul(c[i][j], splat(factors[i]));
+      if (kPairs && j % 2 == 1) to_parity(c[i][j - 1], c[i][j]);
     }
   }
-  outer_products<kRows, kVecs, kAhead>(p, kTileKeys, 1, v, v_row, depth, c);
+  outer_products<kRows, kVecs, kAhead, kCache>(p, kTileKeys, 1, v, v_row, depth, c);
   for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kVecs; ++j) store(o + i * o_row + j * kVecWidth, c[i][j]);
+    for (int j = 0; j < kVecs; ++j) {
+      if (kPairs && j % 2 == 0) from_parity(c[i][j], c[i][j + 1]);
+      store(o + i * o_row + j * kVecWidth, c[i][j]);
+    }
   }
 }
 
@@ -147,8 +169,8 @@ void value_stream(const float* p, const Element* v, int64_t v_row, int64_t depth
   constexpr int kVecs = stream_vecs<kRows>();
   int64_t column = 0;
   for (; column + kVecs * kVecWidth <= width; column += kVecs * kVecWidth) {
-    value_panel<kRows, kVecs, kStreamAhead<Element>>(p, v + column, v_row, depth, factors, carry,
-                                                     o_row, o + column);
+    value_panel<kRows, kVecs, kStreamAhead<Element>, kSecondLevel>(
+        p, v + column, v_row, depth, factors, carry, o_row, o + column);
   }
   for (; column + kVecWidth <= width; column += kVecWidth) {
     value_panel<kRows, 1>(p, v + column, v_row, depth, factors, carry, o_row, o + column);
@@ -159,30 +181,59 @@ void value_stream(const float* p, const Element* v, int64_t v_row, int64_t depth
   }
 }
 
-// Dot products of kRows query rows with 4 key rows read in place.
-//   q: rows of q_row floats, zero past `depth`
-template <int kRows, typename Element>
+// Calls step(d, load) for each vector of a row of `depth` elements, where load(p) reads the
+// elements of that vector from the row p: by parity where there are pairs of vectors.
+template <typename Element, typename Step>
+inline __attribute__((always_inline)) void along_row(int64_t depth, Step step) {
+  int64_t d = 0;
+  if constexpr (kByParity<Element>) {
+    for (; d + 2 * kVecWidth <= depth; d += 2 * kVecWidth) {
+      step(d, [&](const Element* row) { return load_even(row + d); });
+      step(d + kVecWidth, [&](const Element* row) { return load_odd(row + d); });
+    }
+  }
+  for (; d + kVecWidth <= depth; d += kVecWidth) {
+    step(d, [&](const Element* row) { return load_as_float(row + d); });
+  }
+  if (d < depth) {
+    step(d, [&](const Element* row) { return load_as_float_n(row + d, depth - d); });
+  }
+}
+
+// The channels of a query row in the order in which along_row reads keys of bfloat16.
+inline void order_by_parity(const float* row, int64_t depth, float* ordered) {
+  int64_t d = 0;
+  for (; d + 2 * kVecWidth <= depth; d += 2 * kVecWidth) {
+    Vec a = load(row + d), b = load(row + d + kVecWidth);
+    to_parity(a, b);
+    store(ordered + d, a);
+    store(ordered + d + kVecWidth, b);
+  }
+  for (; d < depth; d += kVecWidth) store(ordered + d, load(row + d));
+}
+
+// Dot products of kRows query rows with 4 key rows read in place. kAsk: later keys are asked for.
+//   q: rows of q_row floats, zero past `depth`, in the order of along_row
+template <int kRows, bool kAsk, typename Element>
 inline void score_rows_by_4(const float* q, int64_t q_row, const Element* k, int64_t k_row,
                             int64_t depth, float* s) {
   Vec c[kRows][4];
   for (auto& row : c) {
     for (Vec& x : row) x = splat(0.0f);
   }
-  const auto step = [&](int64_t d, auto load_keys) {
+  along_row<Element>(depth, [&](int64_t d, auto load_key) {
+    if (kAsk && d % kLine<Element> == 0) {
+      for (int j = 0; j < 4; ++j) {
+        __builtin_prefetch(k + (kStreamAhead<Element> + j) * k_row + d, 0, kSecondLevel);
+      }
+    }
     Vec keys[4];
-    for (int j = 0; j < 4; ++j) keys[j] = load_keys(k + j * k_row + d);
+    for (int j = 0; j < 4; ++j) keys[j] = load_key(k + j * k_row);
     for (int i = 0; i < kRows; ++i) {
       const Vec row = load(q + i * q_row + d);
       for (int j = 0; j < 4; ++j) c[i][j] = fma(row, keys[j], c[i][j]);
     }
-  };
-  int64_t d = 0;
-  for (; d + kVecWidth <= depth; d += kVecWidth) {
-    step(d, [](const Element* p) { return load_as_float(p); });
-  }
-  if (d < depth) {
-    step(d, [&](const Element* p) { return load_as_float_n(p, depth - d); });
-  }
+  });
   for (int i = 0; i < kRows; ++i) sum4(c[i][0], c[i][1], c[i][2], c[i][3], s + i * kTileKeys);
 }
 
@@ -191,11 +242,8 @@ inline void score_rows_by_1(const float* q, int64_t q_row, const Element* k, int
                             float* s) {
   for (int i = 0; i < kRows; ++i) {
     Vec c = splat(0.0f);
-    int64_t d = 0;
-    for (; d + kVecWidth <= depth; d += kVecWidth) {
-      c = fma(load(q + i * q_row + d), load_as_float(k + d), c);
-    }
-    if (d < depth) c = fma(load(q + i * q_row + d), load_as_float_n(k + d, depth - d), c);
+    along_row<Element>(
+        depth, [&](int64_t d, auto load_key) { c = fma(load(q + i * q_row + d), load_key(k), c); });
     s[i * kTileKeys] = sum(c);
   }
 }
@@ -208,16 +256,15 @@ void score_stream(const float* q, int64_t q_row, const Element* k, int64_t k_row
   constexpr int kGroup = kRows < 4 ? kRows : 4;
   int64_t column = begin;
   for (; column + 4 <= end; column += 4, k += 4 * k_row) {
-    for (int64_t ahead = kStreamAhead<Element>; ahead < kStreamAhead<Element> + 4; ++ahead) {
-      prefetch_elements(k + ahead * k_row, depth);
-    }
-    int row = 0;
+    score_rows_by_4<kGroup, true>(q, q_row, k, k_row, depth, s + column);
+    int row = kGroup;
     for (; row + kGroup <= kRows; row += kGroup) {
-      score_rows_by_4<kGroup>(q + row * q_row, q_row, k, k_row, depth,
-                              s + row * kTileKeys + column);
+      score_rows_by_4<kGroup, false>(q + row * q_row, q_row, k, k_row, depth,
+                                     s + row * kTileKeys + column);
     }
     for (; row < kRows; ++row) {
-      score_rows_by_4<1>(q + row * q_row, q_row, k, k_row, depth, s + row * kTileKeys + column);
+      score_rows_by_4<1, false>(q + row * q_row, q_row, k, k_row, depth,
+                                s + row * kTileKeys + column);
     }
   }
   for (; column < end; ++column, k += k_row) {

@@ -20,7 +20,7 @@ using Packed = BFloat16;
 // 2 x 2 accumulators, 2 registers of rows and 2 of columns: all 8 tile registers.
 constexpr int kBlockRows = 32;
 constexpr int kDepthStep = 32;
-constexpr int kKeyStep = 32;
+constexpr int kKeyStep = kDepthStep;  // the depth of the value product
 constexpr int kValueRows = 2;
 constexpr float kPackedRoundoff = 0x1p-9f;
 constexpr bool kWeightsInPlace = false;
@@ -100,33 +100,63 @@ inline float packed_value(const Packed* values, int64_t key, int64_t channel) {
   return bfloat16_bits_to_float(panel[2 * pair + key % 2].bits);
 }
 
-// 32 columns of scores. q: [kBlockRows][depth]   k: two panels of keys
+// Two or four registers of sums: 16 or 32 rows of 32 columns, out [rows][stride].
 template <bool kBothRows>
-inline void score_tiles(const Packed* q, const Packed* k, int64_t depth, float* s) {
-  const int64_t q_stride = depth * static_cast<int64_t>(sizeof(Packed));
-  constexpr int64_t kStride = kTileKeys * sizeof(float);
+inline void zero_sums() {
   _tile_zero(0);
   _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t d = 0; d < depth; d += kDepthStep) {
-    _tile_loadd(4, q + d, q_stride);
-    _tile_loadd(6, k + d * kTileSide, kTileStride);
-    _tile_loadd(7, k + (depth + d) * kTileSide, kTileStride);
+  if constexpr (kBothRows) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+template <bool kBothRows>
+inline void load_sums(const float* out, int64_t stride) {
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  _tile_loadd(0, out, bytes);
+  _tile_loadd(1, out + kTileSide, bytes);
+  if constexpr (kBothRows) {
+    _tile_loadd(2, out + kTileSide * stride, bytes);
+    _tile_loadd(3, out + kTileSide * stride + kTileSide, bytes);
+  }
+}
+template <bool kBothRows>
+inline void store_sums(float* out, int64_t stride) {
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  _tile_stored(0, out, bytes);
+  _tile_stored(1, out + kTileSide, bytes);
+  if constexpr (kBothRows) {
+    _tile_stored(2, out + kTileSide * stride, bytes);
+    _tile_stored(3, out + kTileSide * stride + kTileSide, bytes);
+  }
+}
+
+// Adds rows . columns over the depths [begin, end).
+//   rows: [16 or 32][depth]   columns: two panels of [depth][16]
+template <bool kBothRows>
+inline void add_products(const Packed* rows, const Packed* columns, int64_t depth, int64_t begin,
+                         int64_t end) {
+  const int64_t stride = depth * static_cast<int64_t>(sizeof(Packed));
+  for (int64_t d = begin; d < end; d += kDepthStep) {
+    _tile_loadd(4, rows + d, stride);
+    _tile_loadd(6, columns + d * kTileSide, kTileStride);
+    _tile_loadd(7, columns + (depth + d) * kTileSide, kTileStride);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBothRows) {
-      _tile_loadd(5, q + kTileSide * depth + d, q_stride);
+      _tile_loadd(5, rows + kTileSide * depth + d, stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
   }
-  _tile_stored(0, s, kStride);
-  _tile_stored(1, s + kTileSide, kStride);
-  if constexpr (kBothRows) {
-    _tile_stored(2, s + kTileSide * kTileKeys, kStride);
-    _tile_stored(3, s + kTileSide * kTileKeys + kTileSide, kStride);
-  }
+}
+
+// 32 columns of scores. q: [kBlockRows][depth]   k: two panels of keys
+template <bool kBothRows>
+inline void score_tiles(const Packed* q, const Packed* k, int64_t depth, float* s) {
+  zero_sums<kBothRows>();
+  add_products<kBothRows>(q, k, depth, 0, depth);
+  store_sums<kBothRows>(s, kTileKeys);
 }
 
 // Scores of `rows` query rows with the columns [begin, end) of a tile, [rows][kTileKeys].
@@ -148,39 +178,13 @@ inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int6
 template <bool kBothRows>
 inline void value_tiles(const Packed* p, const Packed* v, int64_t begin, int64_t end, bool replace,
                         int64_t o_row, float* o) {
-  const int64_t o_stride = o_row * static_cast<int64_t>(sizeof(float));
-  constexpr int64_t kStride = kTileKeys * sizeof(Packed);
-  float* lower = o + kTileSide * o_row;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  if (!replace) {
-    _tile_loadd(0, o, o_stride);
-    _tile_loadd(1, o + kTileSide, o_stride);
-    if constexpr (kBothRows) {
-      _tile_loadd(2, lower, o_stride);
-      _tile_loadd(3, lower + kTileSide, o_stride);
-    }
+  if (replace) {
+    zero_sums<kBothRows>();
+  } else {
+    load_sums<kBothRows>(o, o_row);
   }
-  for (int64_t key = begin; key < end; key += kKeyStep) {
-    _tile_loadd(4, p + key, kStride);
-    _tile_loadd(6, v + key * kTileSide, kTileStride);
-    _tile_loadd(7, v + (kTileKeys + key) * kTileSide, kTileStride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kBothRows) {
-      _tile_loadd(5, p + kTileSide * kTileKeys + key, kStride);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-  }
-  _tile_stored(0, o, o_stride);
-  _tile_stored(1, o + kTileSide, o_stride);
-  if constexpr (kBothRows) {
-    _tile_stored(2, lower, o_stride);
-    _tile_stored(3, lower + kTileSide, o_stride);
-  }
+  add_products<kBothRows>(p, v, kTileKeys, begin, end);
+  store_sums<kBothRows>(o, o_row);
 }
 
 inline void rescale_rows(int64_t rows, int64_t width, const float* factors, int64_t o_row,

@@ -24,6 +24,7 @@ inline namespace QKEXPORT_CPU_ISA {
 
 static_assert(kTileRows % kBlockRows == 0 && kTileKeys % kPanel == 0 && kTileKeys % kKeyStep == 0);
 static_assert(kRowBlock <= kBlockRows, "the rows of a stream are one block");
+static_assert(2 * kRowBlock <= kTileRows, "and are kept in two orders");
 
 }  // namespace QKEXPORT_CPU_ISA
 }  // namespace qkexport::cpu

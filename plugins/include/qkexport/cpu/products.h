@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "qkexport/cpu/row_tile.h"
 
@@ -50,16 +51,27 @@ struct StreamedProducts {
 
   static Weight* weights(const Scratch& scratch) { return scratch.scores; }
 
-  // The only block of its tile.
+  // The only block of its tile: behind it there is room for a copy that is ordered by parity.
   static float* query_rows(const RowTile& t, const RowBlock&) { return t.scratch.query; }
-  static void finish_queries(const RowTile&, const RowBlock&) {}
+  static float* ordered_query_rows(const RowTile& t) {
+    return t.scratch.query + kRowBlock * t.plan->head_dim;
+  }
+  static void finish_queries(const RowTile& t, const RowBlock& block) {
+    if (t.plan->params->dtype != DataType::kBFloat16) return;
+    const int64_t depth = t.plan->params->head_dim, stride = t.plan->head_dim;
+    for (int64_t i = 0; i < block.rows; ++i) {
+      order_by_parity(t.scratch.query + i * stride, depth, ordered_query_rows(t) + i * stride);
+    }
+  }
 
   static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
                     const TileColumns& columns) {
     with_row_count(block.rows, [&](auto rows) {
       with_element_type(tile.key_type, [&](auto* tag) {
-        const auto* keys = static_cast<decltype(tag)>(const_cast<void*>(tile.keys));
-        score_stream<rows.value>(t.scratch.query, t.plan->head_dim,
+        using Element = std::remove_pointer_t<decltype(tag)>;
+        const auto* keys = static_cast<const Element*>(tile.keys);
+        const float* queries = kByParity<Element> ? ordered_query_rows(t) : t.scratch.query;
+        score_stream<rows.value>(queries, t.plan->head_dim,
                                  keys + (columns.begin - tile.first) * tile.key_stride,
                                  tile.key_stride, t.plan->params->head_dim, columns.begin,
                                  columns.end, t.scratch.scores);

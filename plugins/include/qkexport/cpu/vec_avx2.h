@@ -39,6 +39,31 @@ inline __m128i load_bits_n(const uint16_t* p, int64_t n) {
   return load_bits(copy);
 }
 
+// The elements of even and of odd index of the 16 at p.
+inline Vec even_bfloat16(const uint16_t* p) {
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+inline Vec odd_bfloat16(const uint16_t* p) {
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+}
+// Two vectors in order become the elements of even and of odd index, and back.
+inline void to_parity(Vec& a, Vec& b) {
+  const auto in_order = [](__m256 x) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8));
+  };
+  const Vec first = a;
+  a = in_order(_mm256_shuffle_ps(first, b, 0x88));
+  b = in_order(_mm256_shuffle_ps(first, b, 0xDD));
+}
+inline void from_parity(Vec& a, Vec& b) {
+  const Vec low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+  a = _mm256_permute2f128_ps(low, high, 0x20);
+  b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 inline void store_half(uint16_t* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -34,6 +34,30 @@ inline __m256i load_bits_n(const uint16_t* p, int64_t n) {
   return _mm256_maskz_loadu_epi16(first_lanes(n), p);
 }
 
+// The elements of even and of odd index of the 32 at p.
+inline Vec even_bfloat16(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+inline Vec odd_bfloat16(const uint16_t* p) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), upper));
+}
+// Two vectors in order become the elements of even and of odd index, and back.
+inline void to_parity(Vec& a, Vec& b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  const Vec first = a;
+  a = _mm512_permutex2var_ps(first, even, b);
+  b = _mm512_permutex2var_ps(first, odd, b);
+}
+inline void from_parity(Vec& a, Vec& b) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  const Vec even = a;
+  a = _mm512_permutex2var_ps(even, low, b);
+  b = _mm512_permutex2var_ps(even, high, b);
+}
+
 inline void store_half(uint16_t* p, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

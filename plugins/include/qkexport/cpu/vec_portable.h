@@ -58,6 +58,24 @@ inline Vec bfloat16_to_float(Bits bits) {
   return each_lane([&](int i) { return bfloat16_bits_to_float(bits.lane[i]); });
 }
 
+// The elements of even and of odd index of the 8 at p.
+inline Vec even_bfloat16(const uint16_t* p) {
+  return each_lane([&](int i) { return bfloat16_bits_to_float(p[2 * i]); });
+}
+inline Vec odd_bfloat16(const uint16_t* p) { return even_bfloat16(p + 1); }
+// Two vectors in order become the elements of even and of odd index, and back.
+inline void to_parity(Vec& a, Vec& b) {
+  const float all[8] = {a.lane[0], a.lane[1], a.lane[2], a.lane[3],
+                        b.lane[0], b.lane[1], b.lane[2], b.lane[3]};
+  a = each_lane([&](int i) { return all[2 * i]; });
+  b = each_lane([&](int i) { return all[2 * i + 1]; });
+}
+inline void from_parity(Vec& a, Vec& b) {
+  const Vec even = a, odd = b;
+  a = {{even.lane[0], odd.lane[0], even.lane[1], odd.lane[1]}};
+  b = {{even.lane[2], odd.lane[2], even.lane[3], odd.lane[3]}};
+}
+
 inline void store_half(uint16_t* p, Vec x) {
   for (int i = 0; i < kVecWidth; ++i) p[i] = float_to_half_bits(x.lane[i]);
 }
