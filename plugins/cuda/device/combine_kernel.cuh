@@ -31,11 +31,14 @@ __global__ void __launch_bounds__(kCombineThreads)
     for (int split = 0; split < arguments.num_splits; ++split) {
       const int64_t partial = split * num_rows + row;
       const SplitState state = arguments.partial_state[partial];
-      if (state.sum == 0.0f) continue;
+      const float value = arguments.partial_output[partial * p.head_dim_v + channel];
+      // Keys that weigh nothing pass on a NaN of theirs, as they do in a row that is not split.
       const float weight =
-          state.sum * exp2_approximate((state.maximum - largest) * arguments.exponent_factor);
+          state.sum == 0.0f
+              ? 0.0f
+              : state.sum * exp2_approximate((state.maximum - largest) * arguments.exponent_factor);
       weights += weight;
-      sum += weight * arguments.partial_output[partial * p.head_dim_v + channel];
+      sum += weight * value;
     }
     from_float(sum * inverse_sum(weights), output[channel]);
   }

@@ -22,8 +22,9 @@ enum class MaskShape {
 enum class ScaleShape { kNone, kSingle, kPerHead, kPerRow };
 enum class Presents { kNone, kCopied, kAliased };
 
-// What some rows of the inputs are filled with beside random numbers.
-enum class Fill { kNormal, kZeroRows, kLarge, kTiny, kNonfiniteRows };
+// What some rows of the inputs are filled with beside random numbers. kParallel: all queries and
+// keys have nearly the same direction, so that scores come close to their bound.
+enum class Fill { kNormal, kZeroRows, kLarge, kTiny, kNonfiniteRows, kParallel };
 
 struct AttentionCase {
   DataType dtype = DataType::kFloat16;

@@ -12,7 +12,7 @@
 namespace qkexport::cases {
 namespace {
 
-using Draw = std::function<double()>;
+using Draw = std::function<double(int64_t channel)>;
 
 class Builder {
  public:
@@ -120,7 +120,7 @@ class Builder {
     const bool zero = c_.fill == Fill::kZeroRows && row % 5 == 2;
     const bool bad = c_.fill == Fill::kNonfiniteRows && row % 37 == 11;
     for (int64_t i = 0; i < channels; ++i) {
-      double value = zero ? 0.0 : draw();
+      double value = zero ? 0.0 : draw(i);
       if (bad && i == row % channels) value = row % 2 == 0 ? NAN : INFINITY;
       store(data, c_.dtype, base + i, value);
     }
@@ -134,8 +134,11 @@ class Builder {
   }
 
   void make_inputs() {
-    const Draw draw = [this] { return amplitude() * normal(); };
-    const Draw draw_value = [this] { return normal(); };
+    const Draw draw_value = [this](int64_t) { return normal(); };
+    const Draw draw = [this](int64_t channel) {
+      const double common = channel % 3 == 0 ? -1.0 : 1.0;
+      return c_.fill == Fill::kParallel ? common + 0.02 * normal() : amplitude() * normal();
+    };
     const Draw& draw_key = c_.normalize_key ? draw : draw_value;
     make_tensor(p().query, c_.num_heads, c_.seqlen_q, c_.head_dim, c_.heads_first, draw);
     make_tensor(p().key, c_.num_kv_heads, c_.seqlen_kv, c_.head_dim, c_.heads_first, draw_key);
@@ -292,7 +295,7 @@ class Builder {
   void make_cache() {
     const int64_t rows = c_.cache_rows > 0 ? c_.cache_rows : c_.seqlen_past;
     if (rows > 0) {
-      const Draw draw = [this] { return normal(); };
+      const Draw draw = [this](int64_t) { return normal(); };
       const bool in_place = c_.presents == Presents::kAliased && c_.cache_rows > 0;
       make_tensor(p().past_key, c_.num_kv_heads, rows, c_.head_dim, true, draw);
       if (in_place && p().past_key.data != nullptr) alias(p().past_key, p().present_key);
