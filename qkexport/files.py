@@ -39,12 +39,19 @@ def write_whole(path: Path, parts: Iterable[Buffer]) -> None:
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` when the block ends well, and goes when it does not."""
+    with temporary_of(path) as temporary:
+        yield temporary
+        temporary.replace(path)
+
+
+@contextlib.contextmanager
+def temporary_of(path: Path) -> Iterator[Path]:
+    """A path beside `path` for what is to be moved there; what is left there in the end goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield temporary
-        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

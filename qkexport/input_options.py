@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qkexport.errors import UsageError
+from qkexport.missing_file import require_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,8 +104,7 @@ def read_inputs(path: Path) -> dict[str, Tensor]:
     Raises:
         UsageError: The file is missing, of another kind, or holds something besides named tensors.
     """
-    if not path.is_file():
-        raise UsageError(f"--inputs file must exist, got {path}.")
+    require_file("--inputs file", path)
     if path.suffix not in (".npz", ".pt"):
         raise UsageError(f"--inputs file must be .npz or .pt, got {path}.")
     try:

@@ -6,7 +6,6 @@ Nothing is unpickled, and no file runs code, unless the caller allows it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qkexport.errors import LoadError
 from qkexport.factory import call_factory, check_answer, is_factory_name
 from qkexport.filetype import ACCEPTED, FileKind, identify
+from qkexport.missing_file import missing_file
 from qkexport.onnx_checks import check_model
 from qkexport.tensor_names import TensorNames
 from qkexport.trial import Trial
@@ -102,7 +102,7 @@ def load_source(
     if not path.exists():
         if is_factory_name(str(source)):
             return _wrap_module(str(source), *call_factory(str(source)))
-        raise _missing(path)
+        raise missing_file("Source", path, note=ACCEPTED)
     if path.is_dir():
         from qkexport.hugging_face import load_folder
 
@@ -186,10 +186,3 @@ def _load_onnx(path: Path) -> OnnxSource:
         raise LoadError(f"Source {path} must be an ONNX model, got one without a graph.")
     check_model(path, model)
     return OnnxSource(str(path), model, path)
-
-
-def _missing(path: Path) -> LoadError:
-    folder = path.parent if path.parent.is_dir() else Path()
-    close = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
-    hint = f"did you mean {folder / close[0]}?" if close else None
-    return LoadError(f"Source must exist, got {path}.", note=ACCEPTED, hint=hint)

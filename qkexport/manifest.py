@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from qkexport.errors import LoadError
 from qkexport.files import write_whole
+from qkexport.missing_file import require_file
 
 SCHEMA_VERSION: Final = 1
+_SUFFIX: Final = ".json"
 _DIGEST: Final = "manifest_sha256"
 _LARGEST: Final = 1 << 26  # bytes; the manifest of a model of thousands of inputs has some 100 KB
 _NAME: Final = re.compile(r"(?!\.)[^/\s\"'`$\\;&|<>]+")
@@ -115,7 +117,7 @@ class Manifest:
 
 def manifest_path(engine: Path) -> Path:
     """Where the manifest of an engine lies."""
-    return engine.with_name(f"{engine.name}.json")
+    return engine.with_name(f"{engine.name}{_SUFFIX}")
 
 
 def manifest_text(manifest: Manifest) -> str:
@@ -135,6 +137,7 @@ def read_manifest(path: Path) -> Manifest:
         LoadError: The file is missing, is no manifest, or was changed after it was written.
     """
     if not path.is_file():
+        require_file("Engine", path.with_name(path.name.removesuffix(_SUFFIX)))
         message = f"Engine must have its manifest beside it, got no file {path}."
         raise LoadError(message, hint="copy it along with the engine, or build again.")
     try:

@@ -135,6 +135,8 @@ def _repair(line: str) -> str:
         return ""
     if line.startswith("class IHostMemory"):  # the buffer protocol is in no docstring
         return f"{line}\n    def __buffer__(self, flags: int) -> memoryview: ..."
+    if line.startswith("    def write(self, data: "):  # IStreamWriter is given bytes, says its text
+        return "    def write(self, data: bytes) -> int: ..."
     line = line.replace(": Dims,", ": Dims | collections.abc.Sequence[int],")
     line = line.replace(": Dims)", ": Dims | collections.abc.Sequence[int])")
     match = _SIGNATURE.match(line)

@@ -15,6 +15,7 @@ from qkexport.engine.inspection import is_engine
 from qkexport.errors import BackendUnavailableError, QkexportError, UsageError
 from qkexport.factory import is_factory_name
 from qkexport.input_options import InputSpec
+from qkexport.missing_file import require_file
 from qkexport.names import suggest
 from qkexport.progress import log_share
 
@@ -77,8 +78,8 @@ def bench(
     _check_options(runs, warm_up, threads, backends, require)
     for text in input_specs:
         InputSpec.parse(text)
-    if inputs is not None and not Path(inputs).is_file():
-        raise UsageError(f"--inputs file must exist, got {inputs}.")
+    if inputs is not None:
+        require_file("--inputs file", Path(inputs))
     names = [str(source) for source in sources]
     pairs = _contenders(names, tuple(dict.fromkeys((*backends, *require))))
     with tempfile.TemporaryDirectory(prefix="qkexport-bench-") as folder:
@@ -135,8 +136,8 @@ def _contenders(sources: Sequence[str], wanted: Sequence[str]) -> list[tuple[str
         raise UsageError("A benchmark needs a file, got none.", hint="qkexport bench FILE...")
     pairs: list[tuple[str, str]] = []
     for source in sources:
-        if not Path(source).is_file() and not is_factory_name(source):
-            raise UsageError(f"File must exist, got {source}.")
+        if not is_factory_name(source):
+            require_file("File", Path(source))
         own = [backend for backend in _runnable(source) if backend in wanted]
         if wanted and not own:
             message = f"Backends must be able to run {source}, got {', '.join(wanted)}."

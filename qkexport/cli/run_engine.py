@@ -12,6 +12,7 @@ from qkexport.cli.command import Command
 from qkexport.cli.outcome import Outcome
 from qkexport.errors import UsageError
 from qkexport.input_options import read_inputs
+from qkexport.missing_file import require_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,11 +42,13 @@ def command(model: Path, inputs: Path, output: Path | None, backend: str | None)
     from qkexport.manifest import manifest_path, read_manifest
     from qkexport.run import open_runner
 
+    require_file("Model", model)
+    values = _tensors(read_inputs(inputs))
     if backend is None:
         engine = is_engine(model)
         backend = read_manifest(manifest_path(model)).runtime if engine else "ort-stock"
     with contextlib.closing(open_runner(model, backend)) as runner:
-        results = runner.run(_tensors(read_inputs(inputs)))
+        results = runner.run(values)
         notes = runner.notes
     if output is not None:
         _save(output, results)

@@ -1,4 +1,4 @@
-"""From a prepared model to the bytes of an engine."""
+"""From a prepared model to an engine in a file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from qkexport.engine.network import parse_network, refuse_dropped
 from qkexport.engine.options import BuildOptions
 from qkexport.engine.plugin_library import load_plugin_library
 from qkexport.engine.progress import Cancellation, Progress, make_monitor
+from qkexport.engine.stream import EngineFile, HashingWriter, Receiver, make_stream
 from qkexport.engine.timing_cache import TimingCache
 
 if TYPE_CHECKING:
@@ -36,16 +37,16 @@ class TensorDescription:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """An engine in memory.
+    """An engine that TensorRT has built.
 
     Attributes:
-        plan: Its bytes, as a buffer that TensorRT owns.
+        file: Where it is, with its digest.
         inputs: What it takes.
         outputs: What it returns.
         num_layers: Layers of the network it was built from.
     """
 
-    plan: trt.IHostMemory
+    file: EngineFile
     inputs: tuple[TensorDescription, ...]
     outputs: tuple[TensorDescription, ...]
     num_layers: int
@@ -70,14 +71,15 @@ class Job:
     plugin: Path | None = None
 
 
-def compile_engine(bindings: Bindings, job: Job, progress: Progress) -> Compiled:
-    """Builds an engine; Ctrl-C ends it.
+def compile_engine(bindings: Bindings, job: Job, path: Path, progress: Progress) -> Compiled:
+    """Builds an engine into a new file; Ctrl-C ends it.
 
     TensorRT works on a thread of its own, because a signal only reaches Python on the main
     thread, and only between two of its own instructions.
 
     Raises:
         BuildError: TensorRT refuses the model or drops part of it.
+        OSError: The file cannot be written.
         KeyboardInterrupt: The user stopped the build.
     """
     cancellation, finished = Cancellation(), threading.Event()
@@ -85,7 +87,7 @@ def compile_engine(bindings: Bindings, job: Job, progress: Progress) -> Compiled
 
     def work() -> None:
         try:
-            outcome.append(_compile(bindings, job, progress, cancellation))
+            outcome.append(_compile(bindings, job, path, progress, cancellation))
         except BaseException as error:  # raised again on the caller's thread
             outcome.append(error)
         finally:
@@ -120,14 +122,19 @@ def _wait_for_the_next_step(finished: threading.Event) -> None:
 
 
 def _compile(
-    bindings: Bindings, job: Job, progress: Progress, cancellation: Cancellation
+    bindings: Bindings, job: Job, path: Path, progress: Progress, cancellation: Cancellation
 ) -> Compiled:
-    with listening() as messages:
-        return _build(bindings, job, messages, make_monitor(bindings, progress, cancellation))
+    monitor = make_monitor(bindings, progress, cancellation)
+    with listening() as messages, HashingWriter(path) as writer:
+        return _build(bindings, job, messages, monitor, Receiver(writer))
 
 
 def _build(
-    bindings: Bindings, job: Job, messages: Messages, monitor: trt.IProgressMonitor
+    bindings: Bindings,
+    job: Job,
+    messages: Messages,
+    monitor: trt.IProgressMonitor,
+    receiver: Receiver,
 ) -> Compiled:
     logger = shared_logger(bindings)
     builder = bindings.Builder(logger)
@@ -138,8 +145,10 @@ def _build(
     config = make_config(bindings, job.flavour, builder, network, job.options)
     config.progress_monitor = monitor
     cache = TimingCache.load(job, bindings.__version__, config)
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
+    stream = make_stream(bindings, receiver)
+    built = builder.build_serialized_network_to_stream(network, config, stream)
+    file = receiver.finish()
+    if not built or file.size == 0:
         said = messages.lasting_errors or messages.errors
         raise build_error(job.name, f"must be built by {job.flavour}", said)
     refuse_dropped(job.name, messages)
@@ -147,7 +156,7 @@ def _build(
         LOG.warning("the build went on after an error: %s", text)
     cache.save(config)
     return Compiled(
-        plan,
+        file,
         _describe(network.get_input, network.num_inputs),
         _describe(network.get_output, network.num_outputs),
         network.num_layers,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from qkexport.engine.bindings import Bindings
 from qkexport.engine.device import find_gpu
 from qkexport.engine.logger import listening, shared_logger
 from qkexport.engine.result import Check
 from qkexport.spec import OP_TYPE
-
-if TYPE_CHECKING:
-    import tensorrt as trt
 
 _NAME = "inspector"
 
@@ -42,23 +40,23 @@ class Layer:
         return self.kind.startswith("Plugin") and OP_TYPE in (self.plugin or self.name)
 
 
-def inspect_layers(bindings: Bindings, plan: trt.IHostMemory, num_attentions: int) -> Check:
+def inspect_layers(bindings: Bindings, engine: Path, num_attentions: int) -> Check:
     """Looks into an engine where there is a GPU to load it.
 
     Args:
         bindings: The flavour that built it.
-        plan: The engine.
+        engine: The file.
         num_attentions: How many plugin layers it must have.
     """
     if find_gpu() is None:
         return Check(_NAME, None, "there is no GPU that could load the engine")
     with listening() as messages:
         runtime = bindings.Runtime(shared_logger(bindings))
-        engine = runtime.deserialize_cuda_engine(memoryview(plan))
-        if engine is None:
+        loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
+        if loaded is None:
             said = messages.errors[-1] if messages.errors else "no message"
             return Check(_NAME, False, f"TensorRT does not load the engine: {said}")
-        text = engine.create_engine_inspector().get_engine_information(
+        text = loaded.create_engine_inspector().get_engine_information(
             bindings.LayerInformationFormat.JSON
         )
     return check_layers(parse_layers(text), num_attentions)

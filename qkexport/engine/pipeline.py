@@ -21,10 +21,10 @@ from qkexport.engine.options import AttentionChoice, BuildOptions
 from qkexport.engine.plan import Plan, plan_build
 from qkexport.engine.prepare import Prepared, files_of_model, prepare, read_model
 from qkexport.engine.profiles import complete_profiles
-from qkexport.engine.provenance import Provenance, describe, digest_of, in_background
+from qkexport.engine.provenance import Provenance, describe
 from qkexport.engine.result import BuildResult, Check
 from qkexport.errors import UsageError
-from qkexport.files import sha256_of, write_whole
+from qkexport.files import sha256_of, temporary_of
 from qkexport.manifest import FileRecord, Manifest, write_manifest
 
 if TYPE_CHECKING:
@@ -103,9 +103,10 @@ def build(
         known = run.fetch(key)
         if known is not None:
             return known
-        with run.stage("compile"):
-            compiled = compile_engine(plan.bindings, job, progress or _unwatched)
-    return run.finish(prepared, job, compiled, key)
+        with temporary_of(run.target) as path:
+            with run.stage("compile"):
+                compiled = compile_engine(plan.bindings, job, path, progress or _unwatched)
+            return run.finish(prepared, job, compiled, key)
 
 
 def make_job(plan: Plan, prepared: Prepared, name: str) -> Job:
@@ -167,22 +168,18 @@ class _Run:
     def finish(
         self, prepared: Prepared, job: Job, compiled: Compiled, key: str | None
     ) -> BuildResult:
-        with self.stage("write"):
-            # Hashing and writing take turns at no lock: together they cost the longer of the two.
-            engine_digest = in_background(digest_of, compiled.plan)
+        with self.stage("check"):
             checks = check_engine(self.plan.bindings, compiled, job, prepared.num_attentions)
             passed = all(check.passed is not False for check in checks)
-            if passed:
-                write_whole(self.target, [memoryview(compiled.plan)])
-            record = FileRecord(self.target.name, engine_digest.result())
+            record = FileRecord(self.target.name, compiled.file.sha256)
             manifest = describe(self.plan, prepared, job, compiled, self.provenance, record)
             manifest = keep_evidence(manifest, self.target)
             if passed:
+                compiled.file.path.replace(self.target)
                 write_manifest(self.target, manifest)
             if passed and self.cache is not None and key is not None:
                 self.cache.store(key, self.target)
-        size = memoryview(compiled.plan).nbytes
-        return self._result(manifest, checks, size, written=passed, cached=False)
+        return self._result(manifest, checks, compiled.file.size, written=passed, cached=False)
 
     def _result(
         self,

@@ -13,6 +13,7 @@ from qkexport.engine.model_check import check_model
 from qkexport.engine.options import AttentionChoice
 from qkexport.errors import LoadError
 from qkexport.files import sha256_of
+from qkexport.missing_file import require_file
 from qkexport.spec import OP_DOMAIN, OP_TYPE, OP_VERSION
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def read_model(path: Path) -> ir.Model:
     """
     import onnx_ir as ir
 
-    if not path.is_file():
-        raise LoadError(f"Model must be an existing file, got {path}.")
+    require_file("Model", path)
     try:
         model = ir.from_proto(read_by_reference(path))
     except LoadError:

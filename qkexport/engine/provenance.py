@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from qkexport._version import __version__
 from qkexport.engine.compile import Compiled, Job, TensorDescription
@@ -16,9 +14,6 @@ from qkexport.engine.plan import Plan
 from qkexport.engine.prepare import Prepared
 from qkexport.files import sha256_of
 from qkexport.manifest import FileRecord, Manifest, ParityEvidence, TensorRecord
-
-if TYPE_CHECKING:
-    import tensorrt as trt
 
 _FLOATS = ("float32", "float16", "bfloat16", "fp8")
 
@@ -38,20 +33,10 @@ class Provenance:
     @classmethod
     def start(cls, source: Path, files: Sequence[Path]) -> Provenance:
         """Starts hashing a model and the files that hold its weights."""
-        return cls(source, in_background(sha256_of, *files))
-
-
-def in_background(work: Callable[..., str], *arguments: Any) -> Future[str]:
-    """Computes a digest on a thread of its own."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="qkexport-digest")
-    digest = pool.submit(work, *arguments)
-    pool.shutdown(wait=False)
-    return digest
-
-
-def digest_of(plan: trt.IHostMemory) -> str:
-    """Digest of an engine in memory."""
-    return hashlib.sha256(memoryview(plan)).hexdigest()
+        pool = ThreadPoolExecutor(1, thread_name_prefix="qkexport-digest")
+        digest = pool.submit(sha256_of, *files)
+        pool.shutdown(wait=False)
+        return cls(source, digest)
 
 
 def describe(

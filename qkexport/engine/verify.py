@@ -12,6 +12,7 @@ from qkexport.engine.targets import runs_on
 from qkexport.errors import LoadError
 from qkexport.files import sha256_of
 from qkexport.manifest import Manifest, manifest_path, read_manifest
+from qkexport.missing_file import require_file
 
 
 def verify_files(engine: Path) -> Manifest:
@@ -20,8 +21,7 @@ def verify_files(engine: Path) -> Manifest:
     Raises:
         LoadError: Engine or manifest is missing, changed, or they contradict each other.
     """
-    if not engine.is_file():
-        raise LoadError(f"Engine must be an existing file, got {engine}.")
+    require_file("Engine", engine)
     manifest = read_manifest(manifest_path(engine))
     found = sha256_of(engine)
     if found != manifest.engine.sha256:

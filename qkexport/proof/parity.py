@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qkexport.errors import UsageError
+from qkexport.missing_file import require_file
 from qkexport.names import suggest
 from qkexport.progress import part
 from qkexport.proof.candidate import Candidate, ParitySettings
@@ -147,8 +148,7 @@ def _check_options(
     if not candidates:
         raise UsageError("Parity needs a candidate, got none.", hint="name an .onnx file.")
     for path in map(Path, candidates):
-        if not path.is_file():
-            raise UsageError(f"Candidate must exist, got {path}.")
+        require_file("Candidate", path)
     wanted = tuple(dict.fromkeys((*backends, *require)))
     _check_fit([Path(path) for path in candidates], wanted)
     return wanted

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from qkexport.errors import UsageError
+from qkexport.missing_file import require_file
 from qkexport.run.runner import Tensors
 
 _FORMAT: Final = "qkexport-replay-1"
@@ -57,8 +58,7 @@ def load_replay(path: Path) -> Replay:
     Raises:
         UsageError: The file is missing or is not a replay.
     """
-    if not path.is_file():
-        raise UsageError(f"--replay file must exist, got {path}.")
+    require_file("--replay file", path)
     try:
         document: Any = torch.load(path, weights_only=True)
     except Exception as error:

@@ -37,7 +37,7 @@ class FakeTensorRt:
         self.timings = b""
         self.layers: list[dict[str, Any]] = []
         self.BuilderFlag = Flags
-        self.ILogger = self.IProgressMonitor = object
+        self.ILogger = self.IProgressMonitor = self.IStreamWriter = object
         self.LayerInformationFormat = SimpleNamespace(JSON="JSON")
         self.LayerType = SimpleNamespace(ATTENTION_INPUT="ATTENTION_INPUT")
         self.MemoryPoolType = SimpleNamespace(WORKSPACE="WORKSPACE")
@@ -164,8 +164,12 @@ class FakeBuilder:
 
         return SimpleNamespace(shapes=shapes, set_shape=set_shape)
 
-    def build_serialized_network(self, network: FakeNetwork, config: FakeConfig) -> bytes:
-        return b"an engine of the full TensorRT"
+    def build_serialized_network_to_stream(
+        self, network: FakeNetwork, config: FakeConfig, writer: Any
+    ) -> bool:
+        for piece in (b"an engine ", b"of the full TensorRT"):
+            writer.write(piece)
+        return True
 
 
 def plugin_layer(name: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_a_model_of_which_tensorrt_makes_no_layer_is_refused(
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="must be an existing file"):
+    with pytest.raises(LoadError, match="must exist"):
         qkexport.build(tmp_path / "none.onnx", tmp_path / "m.engine", options=OPTIONS)
 
 

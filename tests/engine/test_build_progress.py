@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from engine_models import needs_rtx
 
-from qkexport.engine.bindings import Bindings
-from qkexport.engine.logger import Messages, _record, listening
+from qkexport.engine.bindings import Bindings, Flavour, load_bindings
+from qkexport.engine.logger import _LEVELS, Messages, _record, listening
 from qkexport.engine.progress import Cancellation, make_monitor
 
 FAKE = cast(Bindings, SimpleNamespace(IProgressMonitor=object))
@@ -60,8 +62,6 @@ def test_a_step_asks_tensorrt_to_go_on_until_the_build_is_cancelled() -> None:
 def test_messages_are_kept_by_severity_while_somebody_listens(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    import logging
-
     with listening() as messages:
         _record(logging.ERROR, "broken")
         _record(logging.WARNING, "odd")
@@ -69,6 +69,19 @@ def test_messages_are_kept_by_severity_while_somebody_listens(
     _record(logging.ERROR, "afterwards")
     assert (messages.errors, messages.warnings) == (["broken"], ["odd"])
     assert [record.getMessage() for record in caplog.records] == ["odd"]
+
+
+@needs_rtx
+def test_a_severity_has_the_level_of_its_name() -> None:
+    severities = load_bindings(Flavour.TENSORRT_RTX).ILogger.Severity
+    levels = {
+        "INTERNAL_ERROR": logging.ERROR,
+        "ERROR": logging.ERROR,
+        "WARNING": logging.WARNING,
+        "INFO": logging.DEBUG,
+        "VERBOSE": logging.NOTSET + 1,
+    }
+    assert {name: _LEVELS[int(severities.__members__[name])] for name in levels} == levels
 
 
 def test_that_there_is_no_driver_is_no_lasting_error() -> None:

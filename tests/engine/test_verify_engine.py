@@ -83,7 +83,7 @@ def test_an_engine_without_its_manifest_is_refused(engine: Path) -> None:
 
 def test_a_missing_engine_is_refused(engine: Path) -> None:
     engine.unlink()
-    with pytest.raises(LoadError, match="must be an existing file"):
+    with pytest.raises(LoadError, match="must exist"):
         verify_files(engine)
 
 
