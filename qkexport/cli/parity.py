@@ -124,7 +124,7 @@ def command(
     check_report_paths(reports)
     _check_combination(ctx)
     if options["self_testing"]:
-        return _self_test(reference, candidates, options)
+        return _self_test(reference, candidates, reports, options)
     settings = ParitySettings(
         rtol=options["rtol"],
         atol=options["atol"],
@@ -170,6 +170,7 @@ _OF_SELF_TESTS: Final = frozenset(
     {
         "reference",
         "candidates",
+        "reports",
         "mutants",
         "specs",
         "file",
@@ -197,7 +198,9 @@ def _check_combination(ctx: click.Context) -> None:
     others = [parameter.opts[0] for parameter in given if parameter.name not in known]
     if others:
         message = f"--self-test must go without other ways to judge, got {', '.join(others)}."
-        raise UsageError(message, hint="qkexport parity MODEL --self-test [--suite] [--seed]")
+        raise UsageError(
+            message, hint="qkexport parity MODEL --self-test [--suite] [--seed] [--report]"
+        )
 
 
 def _inputs(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,9 +211,13 @@ def _inputs(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _self_test(
-    model: str | None, candidates: tuple[Path, ...], options: Mapping[str, Any]
+    model: str | None,
+    candidates: tuple[Path, ...],
+    reports: tuple[Path, ...],
+    options: Mapping[str, Any],
 ) -> Outcome:
     from qkexport.proof.self_test import self_test
+    from qkexport.report.files import write_report
     from qkexport.report.self_test import print_self_test
 
     if model is None or candidates:
@@ -226,6 +233,8 @@ def _self_test(
         seed=options["seed"],
         allow_pickle=options["allow_pickle"],
     )
+    for path in reports:
+        write_report(result, path)
     return Outcome(bool(result), result.to_dict(), lambda console: print_self_test(result, console))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from qkexport.names import suggest
 from qkexport.progress import log_share, part
 from qkexport.proof.candidate import Candidate, ParitySettings
 from qkexport.proof.cases import Suite, suite_cases
+from qkexport.proof.environment import environment
 from qkexport.proof.fused_graph import fused_graph
 from qkexport.proof.mutants import MUTANTS, Mutant, Site
 from qkexport.proof.open import open_source
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from qkexport.input_options import DynamicDim, InputSpec
 
 _LOG: Final = logging.getLogger(__name__)
+DOCUMENT_FORMAT: Final = "qkexport-self-test-1"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +96,19 @@ class SelfTestResult:
         model: As the user named it.
         control: The model without an error, which must pass.
         mutants: In the order of their definition.
+        suite: That was tried.
+        seed: Of the suite.
+        environment: Versions and machine.
+        seconds: All of it took.
     """
 
     model: str
     control: CandidateResult
     mutants: tuple[MutantResult, ...]
+    suite: str = Suite.FULL
+    seed: int = 0
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.control) and bool(self.applied) and not self.survivors
@@ -117,15 +128,20 @@ class SelfTestResult:
         return (applied - len(self.survivors)) / applied if applied else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
+        """The JSON document; its schema is published as `report/self_test.schema.json`."""
         return {
+            "format": DOCUMENT_FORMAT,
             "passed": bool(self),
             "model": self.model,
+            "suite": str(self.suite),
+            "seed": self.seed,
             "control": str(self.control.verdict),
             "kill_rate": self.kill_rate,
             "applied": len(self.applied),
             "survivors": [result.mutant.name for result in self.survivors],
             "mutants": [result.to_dict() for result in self.mutants],
+            "environment": dict(self.environment),
+            "seconds": round(self.seconds, 6),
         }
 
 
@@ -156,6 +172,7 @@ def self_test(
         UsageError: A mutant is unknown, or the model cannot be used as a reference.
         UnsupportedModelError: The model has no attention with QK norm to make errors in.
     """
+    start = time.perf_counter()
     wanted = _mutants(names)
     source = open_source(model, inputs or {}, dynamic, (), allow_pickle)
     reference = open_reference(source)
@@ -173,7 +190,15 @@ def self_test(
             order = _order(places, turn, every_node)
             with part(turn, len(wanted)):
                 results.append(_try(run, graph, mutant, order, every_node))
-    return SelfTestResult(source.name, control, tuple(_flat(results)))
+    return SelfTestResult(
+        source.name,
+        control,
+        tuple(_flat(results)),
+        suite,
+        seed,
+        environment(),
+        time.perf_counter() - start,
+    )
 
 
 def _mutants(names: Sequence[str]) -> list[Mutant]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from qkexport.report.self_test_files import kill_rate
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -26,9 +28,4 @@ def print_self_test(result: SelfTestResult, console: Console) -> None:
     console.print(table)
     if not result.control:
         console.print(f"the model itself does not pass: {result.control.verdict}", style="bold red")
-    if not result.applied:
-        console.print("no mutant changes what this model computes", style="bold red")
-    killed = len(result.applied) - len(result.survivors)
-    style = "bold green" if result else "bold red"
-    rate = f"{killed} of {len(result.applied)} mutants killed ({result.kill_rate:.0%})"
-    console.print(rate, style=style)
+    console.print(kill_rate(result), style="bold green" if result else "bold red")

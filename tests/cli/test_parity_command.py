@@ -19,6 +19,7 @@ from qkexport.errors import BackendUnavailableError
 from qkexport.load import TorchSource
 from qkexport.proof import candidate
 from qkexport.report.json import parity_schema
+from qkexport.report.self_test_files import self_test_schema
 from qkexport.trace import trace
 
 
@@ -110,7 +111,8 @@ def test_a_required_backend_that_is_absent_exits_3_with_the_report_written(
         (["model.pt2", "model.onnx", "--map", "x"], "--map must be CANDIDATE=REFERENCE, got 'x'"),
         (["model.pt2", "model.onnx", "--report", "r.doc"], "--report must end in"),
         (["model.pt2", "model.onnx", "--backend", "trt"], "Backend must be a known one"),
-        (["model.pt2", "--self-test", "--report", "r.xml"], "--self-test must go without other"),
+        (["model.pt2", "--self-test", "--require", "ort"], "--self-test must go without other"),
+        (["model.pt2", "--self-test", "--report", "r.doc"], "--report must end in"),
         (["model.pt2", "--self-test", "--layers", "--rtol", "1"], "got --rtol, --layers"),
         (["model.pt2", "model.onnx", "--mutant", "softcap"], "--mutant must go with --self-test"),
         (["model.pt2", "model.onnx", "--suite", "all"], "Invalid value for '--suite'"),
@@ -122,6 +124,18 @@ def test_a_wrong_request_exits_2(
 ) -> None:
     assert run(["parity", *arguments]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_a_self_test_writes_reports_too(home: Path) -> None:
+    reports = [f"r{suffix}" for suffix in (".json", ".xml", ".md", ".html")]
+    options = [text for name in reports for text in ("--report", name)]
+    assert run(["parity", "model.pt2", "--self-test", "--mutant", "swap-heads", *options]) == 0
+    document = json.loads((home / "r.json").read_text())
+    jsonschema.validate(document, self_test_schema())
+    assert (document["kill_rate"], document["applied"]) == (1, 1)
+    assert "swap-heads" in (home / "r.xml").read_text()
+    assert "1 of 1 mutants killed" in (home / "r.md").read_text()
+    assert "1 of 1 mutants killed" in (home / "r.html").read_text()
 
 
 def test_a_given_file_of_inputs_is_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

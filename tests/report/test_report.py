@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import junitparser
 import pytest
 from parity_results import eventful_result
 from rich.console import Console
@@ -104,6 +105,15 @@ def test_junit_holds_nothing_that_readers_do_not_know() -> None:
         assert [child.tag for child in suite].index("properties") == 0
         assert all(float(case.get("time", "0")) >= 0 for case in suite.iter("testcase"))
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "3", "1")
+
+
+def test_a_parser_of_others_reads_junit_and_counts_the_same() -> None:
+    read = junitparser.JUnitXml.fromstring(junit_report(RESULT).encode())
+    assert (read.tests, read.failures, read.errors) == (6, 3, 1)
+    written = [(suite.tests, suite.failures, suite.errors, suite.skipped) for suite in read]
+    read.update_statistics()  # counts what became of the cases
+    assert (read.tests, read.failures, read.errors, read.skipped) == (6, 3, 1, 1)
+    assert [(suite.tests, suite.failures, suite.errors, suite.skipped) for suite in read] == written
 
 
 def test_junit_says_what_the_evidence_is() -> None:
