@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from qkexport.bundle.readme import readme_text, serve_script
 from qkexport.bundle.triton import ServedModel, write_triton_model
+from qkexport.engine.plugin_library import find_plugin_library
 from qkexport.engine.verify import verify_files, verify_plugin
 from qkexport.errors import UsageError
 from qkexport.files import link_or_copy, remove_abandoned_folders, sha256_of
@@ -53,7 +54,8 @@ def write_bundle(folder: Path, engines: Sequence[Path]) -> BundleResult:
 
     Raises:
         UsageError: The folder holds something else, or the engines do not fit together.
-        LoadError: An engine is not as it was built.
+        LoadError: An engine is not as it was built, or was built with another plugin library.
+        BackendUnavailableError: Engines need the plugin library, which is not installed here.
     """
     _check_free(folder)
     models = _served_models({engine: verify_files(engine) for engine in engines})
@@ -91,15 +93,17 @@ def _served_models(manifests: dict[Path, Manifest]) -> list[ServedModel]:
 
 
 def _copy_plugin(models: Sequence[ServedModel], folder: Path) -> str | None:
-    """Copies the plugin library that engines need, and returns its place in the bundle."""
+    """Copies the plugin library that engines need, and returns its place in the bundle.
+
+    It is the library of this installation, whatever path a manifest names: a bundle preloads it,
+    and whoever can forge a manifest could have any library run on the server.
+    """
     records = {model.manifest.plugin for model in models} - {None}
     if not records:
         return None
     if len(records) > 1:
         raise UsageError(f"Engines of a bundle must share a plugin, got {len(records)}.")
-    (record,) = records
-    assert record is not None  # mypy does not follow the set difference
-    library = Path(record.path)
+    library = find_plugin_library()
     for model in models:
         verify_plugin(model.manifest, library)
     target = folder / "plugin" / library.name

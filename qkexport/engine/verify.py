@@ -62,7 +62,8 @@ def verify_plugin(manifest: Manifest, library: Path) -> None:
     if found != manifest.plugin.sha256:
         message = f"Plugin library must be the one the engine was built with, got {library}."
         note = f"digest {found[:12]} instead of {manifest.plugin.sha256[:12]}."
-        raise LoadError(message, note=note, hint="use the library of that build, or build again.")
+        hint = "set QKEXPORT_LIBRARY_DIR to the folder of that library, or build the engine again."
+        raise LoadError(message, note=note, hint=hint)
 
 
 def _check_header(engine: Path, manifest: Manifest) -> None:

@@ -116,9 +116,36 @@ def test_engines_of_different_models_of_one_name_are_refused() -> None:
         layout._served_models({Path("a"): MANIFEST, Path("b"): other})
 
 
-def test_the_plugin_library_comes_along_and_is_loaded_first(tmp_path: Path) -> None:
-    library = tmp_path / "libqkexport_trt.so"
-    library.write_bytes(b"plugin")
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for the installed plugin library."""
+    path = tmp_path / "installed" / "libqkexport_trt.so"
+    path.parent.mkdir()
+    path.write_bytes(b"plugin")
+    monkeypatch.setenv("QKEXPORT_LIBRARY_DIR", str(path.parent))
+    return path
+
+
+def test_a_forged_manifest_brings_no_library_of_its_own(tmp_path: Path, library: Path) -> None:
+    foreign = tmp_path / "libqkexport_trt.so"
+    foreign.write_bytes(b"foreign")
+    record = FileRecord(str(foreign), sha256_of(foreign))
+    with pytest.raises(LoadError, match="must be the one the engine was built with") as caught:
+        layout._copy_plugin([served(plugin=record)], tmp_path / "bundle")
+    assert str(library) in str(caught.value)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_the_installed_library_is_copied_whatever_path_a_manifest_names(
+    tmp_path: Path, library: Path
+) -> None:
+    record = FileRecord("/build/machine/lib/libother.so", sha256_of(library))
+    place = layout._copy_plugin([served(plugin=record)], tmp_path / "bundle")
+    assert place == "plugin/libqkexport_trt.so"
+    assert (tmp_path / "bundle" / place).read_bytes() == b"plugin"
+
+
+def test_the_plugin_library_comes_along_and_is_loaded_first(tmp_path: Path, library: Path) -> None:
     record = FileRecord(str(library), sha256_of(library))
     place = layout._copy_plugin([served(plugin=record)], tmp_path / "bundle")
     assert place == "plugin/libqkexport_trt.so"
