@@ -161,7 +161,7 @@ def main() -> None:
 
 def report(runs: dict[str, list[dict[str, Any]]], weights: int) -> None:
     """Prints medians, ratios to the first way, and the seconds of each stage."""
-    columns = "".join(f"{name:>9} ratio" for name in ("seconds", "CPU", "peak GB"))
+    columns = "".join(f"{name:>9} ratio" for name in ("seconds", "CPU", "peak GiB"))
     print(f"{'way':20}{columns}  of weights")
     base: list[float] | None = None
     for way, results in runs.items():
