@@ -17,6 +17,9 @@ from run_command import run_command
 LIBRARIES = ("libqkexport_cuda.so", "libqkexport_ort.so", "libqkexport_trt.so")
 TENSOR_CORE_KERNELS = [f"attention_{t}_{d}" for t in ("fp16", "bf16") for d in (64, 128, 256)]
 
+# Elsewhere there are none. Without asynchronous copies sm_75 has more values in flight.
+SPILLED_BYTES = {("attention_fp16_64", "sm_75"): 56}
+
 # One step of the main loop in sm_80 code, by head_dim. HMMA: 2 products of (rows / 16) x (keys / 8)
 # x (head_dim / 16). LDSM: fragments of queries, keys and values. LDGSTS: 16-byte copies of a
 # thread. BAR: one a step, two in the branch that guards against NaN values.
@@ -56,16 +59,26 @@ def object_of(kernel: str) -> Path:
     return folder / f"{kernel}.cu.o"
 
 
+def wanted_architectures() -> list[str]:
+    """The architectures that the build was configured for."""
+    cache = (nvcc_build() / "CMakeCache.txt").read_text()
+    (names,) = re.findall(r"^QKEXPORT_CUDA_ARCHITECTURES:\w+=(.*)$", cache, re.MULTILINE)
+    return [f"sm_{name}" for name in names.split(";")]
+
+
 @pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
 def test_tensor_core_kernels_spill_no_register(cuobjdump: Path, name: str) -> None:
-    usage = inspect(cuobjdump, "-arch", "sm_80", "-res-usage", object_of(name))
-    # Spilled registers live on the stack.
-    ((registers, stack, local),) = re.findall(
-        r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", usage
-    )
-    assert (stack, local) == ("0", "0")
-    # Two blocks of four warps on a multiprocessor of 65536 registers.
-    assert 2 * 4 * 32 * int(registers) <= 65536
+    for architecture in wanted_architectures():
+        usage = inspect(cuobjdump, "-arch", architecture, "-res-usage", object_of(name))
+        # Spilled registers live on the stack.
+        ((registers, stack, local),) = re.findall(
+            r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", usage
+        )
+        allowed = SPILLED_BYTES.get((name, architecture), 0)
+        assert int(stack) <= allowed, architecture
+        assert local == "0"
+        # Two blocks of four warps on a multiprocessor of 65536 registers.
+        assert 2 * 4 * 32 * int(registers) <= 65536
 
 
 @pytest.mark.parametrize("name", TENSOR_CORE_KERNELS)
@@ -79,18 +92,11 @@ def test_machine_code_uses_tensor_cores_and_asynchronous_copies(cuobjdump: Path,
     assert not re.findall(r"\b(LDL|STL)\b", code)
 
 
-def wanted_architectures() -> set[str]:
-    """The architectures that the build was configured for."""
-    cache = (nvcc_build() / "CMakeCache.txt").read_text()
-    (names,) = re.findall(r"^QKEXPORT_CUDA_ARCHITECTURES:\w+=(.*)$", cache, re.MULTILINE)
-    return {f"sm_{name}" for name in names.split(";")}
-
-
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_libraries_carry_every_architecture_and_ptx_and_stay_small(
     cuobjdump: Path, name: str
 ) -> None:
-    wanted = wanted_architectures()
+    wanted = set(wanted_architectures())
     library = nvcc_library(name)
     machine_code = re.findall(r"\.(sm_\d+)\.cubin", inspect(cuobjdump, "-lelf", library))
     assert set(machine_code) == wanted

@@ -131,6 +131,9 @@ void decoding_splits_the_keys_and_packs_grouped_heads() {
   EXPECT(counters().launches == 3);
   // 2 kv heads x 16 splits of 256 keys, one key prologue block each, and 8 rows to combine.
   EXPECT(counters().blocks == 2 + 2 * 16 + 8);
+  AttentionCase c = decode(600);
+  c.head_scale = cases::ScaleShape::kPerHead;
+  EXPECT(passes(c));
 }
 
 // The first query sees one key alone, whose score is -infinity for some heads and whose value is
@@ -202,6 +205,9 @@ void results_agree_on_both_sides_of_the_score_bound() {
       c.rotary = Rotary::kNone;
       EXPECT(passes(c));
       c.misalignment = 1;  // channel by channel
+      EXPECT(passes(c));
+      c.num_heads = 8;
+      c.head_scale = cases::ScaleShape::kPerHead;  // some of them beyond the limit
       EXPECT(passes(c));
     }
   }
