@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -41,6 +42,15 @@ class Prepared:
     noise: dict[torch.dtype | None, NoiseEffects] = dataclasses.field(default_factory=dict)
 
 
+# Takes `exact` or `baseline` and the outputs, and returns where they are from now on.
+Store = Callable[[str, Tensors], Tensors]
+
+
+def as_they_are(_: str, outputs: Tensors) -> Tensors:
+    """Leaves outputs in memory; a `Store`."""
+    return outputs
+
+
 class Refused(Exception):  # noqa: N818  the reference's answer, not an error of ours
     """The reference runs at none of the sizes of a case."""
 
@@ -50,6 +60,7 @@ def prepare(
     case: Case | Trial | Tensors,
     rounded_to: torch.dtype | None,
     seconds: dict[str, float],
+    store: Store = as_they_are,
 ) -> Prepared:
     """Draws a case and evaluates the reference on it.
 
@@ -59,20 +70,23 @@ def prepare(
         rounded_to: Round floating inputs to this type first, so that a candidate which takes them
             narrower than the reference sees the same values.
         seconds: Time spent is added under `oracle` and `pytorch`.
+        store: Takes outputs as soon as they are there, so that no two evaluations' are in memory.
 
     Raises:
         Refused: The reference runs at none of the sizes of a suite's case.
         QkexportError: The reference cannot run the inputs that the user gave.
     """
     if isinstance(case, Trial):
-        return _evaluated(reference, case.label, 0, _rounded(case.inputs, rounded_to), seconds)
+        return _evaluated(
+            reference, case.label, 0, _rounded(case.inputs, rounded_to), seconds, store
+        )
     if not isinstance(case, Case):
-        return _evaluated(reference, "given", 0, _rounded(case, rounded_to), seconds)
+        return _evaluated(reference, "given", 0, _rounded(case, rounded_to), seconds, store)
     refusal = ""
     for sizes in case.sizes:
         inputs = _rounded(draw(reference, case, sizes), rounded_to)
         try:
-            return _evaluated(reference, case.label, case.seed, inputs, seconds)
+            return _evaluated(reference, case.label, case.seed, inputs, seconds, store)
         except Exception as error:  # a module may raise anything at sizes it was not made for
             if isinstance(error, QkexportError) and not isinstance(error, UsageError):
                 raise
@@ -88,15 +102,30 @@ def _rounded(inputs: Tensors, dtype: torch.dtype | None) -> dict[str, torch.Tens
 
 
 def _evaluated(
-    reference: Reference, label: str, seed: int, inputs: Tensors, seconds: dict[str, float]
+    reference: Reference,
+    label: str,
+    seed: int,
+    inputs: Tensors,
+    seconds: dict[str, float],
+    store: Store,
 ) -> Prepared:
-    start = time.perf_counter()
-    baseline = reference.baseline(inputs, None)
-    assert baseline is not None
-    middle = time.perf_counter()
-    exact = reference.exact(inputs)
-    seconds["pytorch"] = seconds.get("pytorch", 0.0) + middle - start
-    seconds["oracle"] = seconds.get("oracle", 0.0) + time.perf_counter() - middle
+    with _timed(seconds, "pytorch"):
+        in_pytorch = reference.baseline(inputs, None)
+    assert in_pytorch is not None
+    baseline = store("baseline", in_pytorch)
+    del in_pytorch
+    with _timed(seconds, "oracle"):
+        in_float64 = reference.exact(inputs)
+    exact = store("exact", in_float64)
+    del in_float64
     reasons = {name: why_vacuous(value) for name, value in exact.items()}
     vacuous = {name: reason for name, reason in reasons.items() if reason}
     return Prepared(label, seed, inputs, exact, baseline, vacuous)
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Adds the time of a block that succeeds."""
+    start = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -11,10 +12,11 @@ from qkexport.compare.block import row_errors
 from qkexport.compare.scan import as_rows, chunks
 from qkexport.proof.candidate import Candidate, Cases, ParitySettings, run_candidate
 from qkexport.proof.cases import Case
-from qkexport.proof.prepare import Prepared, Refused, prepare
+from qkexport.proof.prepare import Prepared, Refused, as_they_are, prepare
 from qkexport.proof.reference import Reference
 from qkexport.proof.results import CandidateResult, PairDifference
 from qkexport.proof.spool import Spool
+from qkexport.run.free_memory import release_free_memory
 from qkexport.trial import Trial
 
 
@@ -95,13 +97,15 @@ class Run:
         stored = self._spool.read_case(key)
         if stored is not None:
             return stored
+        store = functools.partial(self._spool.keep, key) if keep else as_they_are
         try:
-            prepared = prepare(self.reference, case, rounded_to, self.seconds)
+            prepared = prepare(self.reference, case, rounded_to, self.seconds, store)
         except Refused as refusal:
             self.refused[getattr(case, "label", "given")] = str(refusal)
             raise
         if keep:
             self._spool.write_case(key, prepared)
+            release_free_memory()
         return prepared
 
     def differences(self, results: Sequence[CandidateResult]) -> tuple[PairDifference, ...]:

@@ -11,6 +11,7 @@ import torch
 from qkexport.errors import BackendUnavailableError, UnsupportedModelError
 from qkexport.onnx_outline import load_outline
 from qkexport.run.emulate_bfloat16 import emulate_bfloat16, needs_emulation
+from qkexport.run.free_memory import release_free_memory
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_types import ONNX_DTYPES, torch_dtype
 from qkexport.run.runner import ClosedOnLeaving, TensorInfo, Tensors
@@ -50,6 +51,7 @@ class OrtRunner(ClosedOnLeaving):
                 self.notes = (EMULATED,)
                 path = _save(model, Path(folder))
             self._session = _open(path, options, backend)
+        release_free_memory()
         self.inputs = tuple(map(_info, self._session.get_inputs()))
         self.outputs = tuple(map(_info, self._session.get_outputs()))
 
@@ -69,6 +71,7 @@ class OrtRunner(ClosedOnLeaving):
     def close(self) -> None:
         """Frees the session."""
         del self._session
+        release_free_memory()
 
 
 def session_options(backend: str) -> ort.SessionOptions:
@@ -86,6 +89,8 @@ def session_options(backend: str) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = 4  # errors are raised, and told once
     options.intra_op_num_threads = torch.get_num_threads()
+    # An arena keeps what the largest case took, its outputs too; without one no run was slower.
+    options.enable_cpu_mem_arena = False
     if backend == CUSTOM:
         from qkexport.native import register_ort
 
