@@ -85,7 +85,7 @@ def _alive(pid: int) -> bool:
 def link_or_copy(source: Path, target: Path) -> None:
     """The same file under a second name; a copy on another file system."""
     try:
-        target.hardlink_to(source)
+        target.hardlink_to(source.resolve())  # of a symbolic link, what it means
     except OSError:
         shutil.copyfile(source, target)
 

@@ -70,7 +70,7 @@ def command(models: tuple[Path, ...], output: Path, **options: Any) -> Outcome:
     qkexport build model.onnx -o model.engine --target sm_89,sm_120 --shape x=1x8,4x64,8x512
     qkexport build a.onnx b.onnx -o engines --target all --bundle bundle
     """
-    from qkexport.engine.pipeline import ENGINE_SUFFIXES
+    from qkexport.engine.output import ENGINE_SUFFIXES
 
     if output.suffix not in ENGINE_SUFFIXES:
         return _matrix(models, output, **options)
@@ -122,8 +122,10 @@ def _matrix(
 ) -> Outcome:
     from qkexport.cli.build_tables import render_matrix
     from qkexport.engine.matrix import build_matrix, matrix_cells
+    from qkexport.engine.output import check_output_folder
     from qkexport.engine.plan import plan_build
 
+    check_output_folder(folder)
     wanted = _options(target=target, **_of_engine(options))
     targets = plan_build(options["runtime"], options["attention"], wanted).options.targets
     cells = matrix_cells(models, targets, folder)
@@ -176,7 +178,7 @@ def _options(
 
     return BuildOptions(
         profiles=parse_shapes(shapes),
-        targets=parse_targets(target) if target else (),
+        targets=() if target is None else parse_targets(target),
         workspace=parse_size(workspace) if workspace else None,
         **plain,
     )

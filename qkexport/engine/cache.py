@@ -72,7 +72,13 @@ class EngineCache:
         return manifest
 
     def store(self, key: str, engine: Path) -> None:
-        """Keeps a finished engine; another build may have been faster."""
+        """Keeps a finished engine; where it cannot, it warns: the engine itself is built."""
+        try:
+            self._store(key, engine)
+        except OSError as error:
+            _LOG.warning("the engine is not kept in the cache: %s", error)
+
+    def _store(self, key: str, engine: Path) -> None:
         entry = self.entry(key)
         entry.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned_folders(self.root)
@@ -80,7 +86,7 @@ class EngineCache:
         try:
             link_or_copy(engine, folder / _ENGINE)
             shutil.copyfile(manifest_path(engine), manifest_path(folder / _ENGINE))
-            with contextlib.suppress(OSError):  # not empty: it is there already
+            with contextlib.suppress(OSError):  # not empty: another build was faster
                 folder.rename(entry)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -78,8 +78,7 @@ def compile_engine(bindings: Bindings, job: Job, path: Path, progress: Progress)
     thread, and only between two of its own instructions.
 
     Raises:
-        BuildError: TensorRT refuses the model or drops part of it.
-        OSError: The file cannot be written.
+        BuildError: TensorRT refuses the model or drops part of it, or the disk is full.
         KeyboardInterrupt: The user stopped the build.
     """
     cancellation, finished = Cancellation(), threading.Event()

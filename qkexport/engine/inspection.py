@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qkexport.engine.header import EngineHeader, read_header
+from qkexport.engine.output import ENGINE_SUFFIXES
 from qkexport.engine.verify import verify_files
 from qkexport.errors import LoadError
 from qkexport.manifest import Manifest, read_manifest
@@ -47,8 +48,6 @@ class EngineInspection:
 
 def is_engine(path: Path) -> bool:
     """Whether a path names an engine, or the manifest of one."""
-    from qkexport.engine.pipeline import ENGINE_SUFFIXES
-
     name = path.name.removesuffix(_MANIFEST_SUFFIX)
     return Path(name).suffix in ENGINE_SUFFIXES
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from qkexport._version import __version__
 from qkexport.engine.cache import EngineCache, cache_key
@@ -18,19 +18,17 @@ from qkexport.engine.compile import Compiled, Job, compile_engine
 from qkexport.engine.evidence import keep_evidence
 from qkexport.engine.fastest import keep_fastest, measure_engine
 from qkexport.engine.options import AttentionChoice, BuildOptions
+from qkexport.engine.output import check_engine_output
 from qkexport.engine.plan import Plan, plan_build
 from qkexport.engine.prepare import Prepared, files_of_model, prepare, read_model
 from qkexport.engine.profiles import complete_profiles
 from qkexport.engine.provenance import Provenance, describe
 from qkexport.engine.result import BuildResult, Check
-from qkexport.errors import UsageError
 from qkexport.files import sha256_of, temporary_of
 from qkexport.manifest import FileRecord, Manifest, write_manifest
 
 if TYPE_CHECKING:
     from qkexport.engine.progress import Progress
-
-ENGINE_SUFFIXES: Final = (".engine", ".plan", ".trt")
 
 
 def build(
@@ -78,7 +76,7 @@ def build(
         >>> bool(result), result.manifest.targets
         (True, ('sm_89',))
     """
-    _check_output(Path(output))
+    check_engine_output(Path(output), Path(model))
     options = options or BuildOptions()
     plan = plan_build(runtime, attention, options)
     if plan.measured:
@@ -200,12 +198,6 @@ class _Run:
             engine_bytes=size,
             cached=cached,
         )
-
-
-def _check_output(target: Path) -> None:
-    if target.suffix not in ENGINE_SUFFIXES:
-        message = f"Output must be named like an engine, got {target.name!r}."
-        raise UsageError(message, note=f"accepted endings: {', '.join(ENGINE_SUFFIXES)}.")
 
 
 def _unwatched(share: float, phase: str) -> None:

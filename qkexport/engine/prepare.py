@@ -110,11 +110,14 @@ def _save_copy(model: ir.Model, path: Path) -> Path:
 
 
 def _link(file: Path, link: Path) -> None:
-    """A second name, or a symbolic link where the file system has no second names for it."""
+    """A second name, or a symbolic link where the file system has no second names for it.
+
+    Of a symbolic link, which may be relative, what it means is linked.
+    """
     try:
-        link.hardlink_to(file)
+        link.hardlink_to(file.resolve())
     except OSError:
-        link.symlink_to(file)
+        link.symlink_to(file.resolve())
 
 
 def model_digest(path: Path) -> str:

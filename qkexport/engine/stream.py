@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from qkexport.engine.bindings import Bindings
+from qkexport.errors import BuildError
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -83,6 +84,12 @@ class HashingWriter:
         self._wait()
         return EngineFile(self._path, self._digest.hexdigest(), self._size)
 
+    def error(self, cause: OSError) -> BuildError:
+        """What to say when the file cannot be written."""
+        what = f"{cause.strerror} after {self._size} bytes"
+        hint = f"make room in {self._path.parent}, or build into another folder."
+        return BuildError(f"Engine must be written whole, got {what}.", hint=hint)
+
     def _wait(self) -> None:
         if self._hashed is not None:
             self._hashed.result()
@@ -113,8 +120,10 @@ class Receiver:
         """What was written.
 
         Raises:
-            OSError: The disk is full.
+            BuildError: The disk is full.
         """
+        if isinstance(self._error, OSError):
+            raise self._writer.error(self._error) from self._error
         if self._error is not None:
             raise self._error
         return self._writer.finish()

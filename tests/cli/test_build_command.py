@@ -84,6 +84,8 @@ def test_verbose_shows_a_bar_of_the_progress(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (["--target", ""], 2, "Target must be a compute capability, got ''"),
+        (["-o", "m.onnx/m.engine"], 2, "Output must go into a folder, got the file"),
         (["--target", "ada"], 2, "Target must be a compute capability, got 'ada'"),
         (["--target", "sm_90"], 2, "must be one that tensorrt-rtx compiles for, got sm_90"),
         (["--shape", "x=1"], 2, "must fit batchxseqx32"),
@@ -124,6 +126,13 @@ def test_an_unused_input_is_exit_code_one(home: Path, capsys: pytest.CaptureFixt
     error = _document(capsys)["error"]
     assert error["message"].endswith("got unused.")
     assert "Unused Input" in error["note"]
+
+
+def test_a_matrix_wants_a_folder_and_no_file(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["build", "m.onnx", "-o", "m.onnx"]) == 2
+    assert "Output must go into a folder, got the file" in capsys.readouterr().err
 
 
 def test_several_models_want_a_folder(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,6 +235,14 @@ def test_softcap_of_onnx_attention_is_refused_before_tensorrt_sees_it(tmp_path: 
         qkexport.build(model, tmp_path / "model.engine", options=TARGETS)
 
 
+def test_a_model_behind_a_relative_link_builds(tmp_path: Path) -> None:
+    blob = save_fused(tmp_path / "model.onnx").rename(tmp_path / "blob")
+    model = tmp_path / "snapshot" / "model.onnx"
+    model.parent.mkdir()
+    model.symlink_to("../blob")
+    assert _digest(model) == _digest(blob.rename(tmp_path / "plain.onnx"))
+
+
 def test_an_output_that_is_not_named_like_an_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"must be named like an engine, got 'model\.onnx'"):
         qkexport.build(tmp_path / "model.onnx", tmp_path / "model.onnx")

@@ -119,6 +119,33 @@ def test_kill_9_leaves_the_old_engine_and_no_cache_entry(tmp_path: Path, slow_mo
     assert sorted(cache.rglob("*")) == entries
 
 
+FULL_DISK: Final = """
+import resource, sys
+import qkexport
+from qkexport.errors import BuildError
+
+model, output = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    qkexport.build(model, output, options=qkexport.BuildOptions(targets=("sm_89",)))
+except BuildError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_is_full_leaves_the_old_engine_and_says_so(tmp_path: Path) -> None:
+    model, output = save_fused(tmp_path / "model.onnx"), tmp_path / "model.engine"
+    output.write_bytes(b"older")
+    command = [sys.executable, "-c", FULL_DISK, str(model), str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == (
+        "Engine must be written whole, got File too large after 0 bytes.\n"
+        f"Hint: make room in {tmp_path}, or build into another folder.\n"
+    )
+    assert output.read_bytes() == b"older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.engine", "model.onnx"]
+
+
 @pytest.mark.nightly
 def test_kill_9_at_any_moment_leaves_a_whole_engine_or_none(tmp_path: Path) -> None:
     model = save_deep(tmp_path / "deep.onnx", depth=8)

@@ -86,3 +86,12 @@ def test_what_a_killed_store_left_is_removed_by_the_next(tmp_path: Path) -> None
     (left / "model.engine").write_bytes(b"half")
     _build(save_fused(tmp_path / "model.onnx"), tmp_path / "one.engine")
     assert not left.exists()
+
+
+def test_an_engine_that_the_cache_cannot_keep_is_built_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = save_fused(tmp_path / "model.onnx")
+    (tmp_path / "cache").write_bytes(b"not a folder")
+    assert not _build(model, tmp_path / "one.engine")
+    assert "the engine is not kept in the cache" in caplog.text

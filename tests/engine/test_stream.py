@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qkexport.engine.stream import HashingWriter, Receiver
+from qkexport.errors import BuildError
 
 
 def _pieces(*sizes: int) -> list[bytes]:
@@ -70,6 +71,6 @@ def test_a_write_that_fails_is_told_at_the_end_and_nothing_follows_it(tmp_path: 
         assert receiver.take(b"first") == 0
         writer.__dict__["_file"] = (tmp_path / "f").open("wb", buffering=0)
         assert receiver.take(b"second") == 0
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(BuildError, match=r"written whole, got No space left .* after 0 bytes"):
             receiver.finish()
     assert (tmp_path / "f").read_bytes() == b""
