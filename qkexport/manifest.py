@@ -21,6 +21,7 @@ SCHEMA_VERSION: Final = 1
 _SUFFIX: Final = ".json"
 _DIGEST: Final = "manifest_sha256"
 _LARGEST: Final = 1 << 26  # bytes; the manifest of a model of thousands of inputs has some 100 KB
+_FILE_NAME: Final = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]+")
 _NAME: Final = re.compile(r"(?!\.)[^/\s\"'`$\\;&|<>]+")
 
 
@@ -195,7 +196,9 @@ def _from_document(document: dict[str, Any]) -> Manifest:
 
 def _check_names(manifest: Manifest) -> None:
     """Names that become files and words of scripts must be nothing but names."""
-    names = {"engine": manifest.engine.path, "runtime": manifest.runtime}
+    if not _FILE_NAME.fullmatch(manifest.engine.path):
+        raise ValueError(f"engine {manifest.engine.path[:60]!r}")
+    names = {"runtime": manifest.runtime}
     if manifest.plugin is not None:
         names["plugin"] = Path(manifest.plugin.path).name
     names |= {f"target {place}": target for place, target in enumerate(manifest.targets)}

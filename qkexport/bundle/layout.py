@@ -22,7 +22,7 @@ from qkexport.manifest import Manifest, manifest_path
 
 SCHEMA_VERSION: Final = 1
 INDEX: Final = "bundle.json"
-_MODEL_NAME: Final = re.compile(r"\w[\w.+-]*")
+_WORD: Final = re.compile(r"\w[\w.+-]*")
 _FILES: Final = Path(__file__).parent / "files"
 
 
@@ -81,8 +81,12 @@ def _served_models(manifests: dict[Path, Manifest]) -> list[ServedModel]:
     models: dict[str, dict[Path, Manifest]] = {}
     for engine, manifest in manifests.items():
         models.setdefault(Path(manifest.onnx.path).stem, {})[engine] = manifest
+    for engine in manifests:
+        if not _WORD.fullmatch(engine.name):
+            message = f"Engines of a bundle must have names that are words, got {engine.name!r}."
+            raise UsageError(message, hint="build again into a file without spaces and signs.")
     for name, members in models.items():
-        if not _MODEL_NAME.fullmatch(name):
+        if not _WORD.fullmatch(name):
             message = f"Model must have a name that can be a folder and a word, got {name!r}."
             raise UsageError(message, hint="rename the .onnx file and build again.")
         kinds = {(m.onnx.sha256, m.runtime, m.version, m.plugin) for m in members.values()}

@@ -116,6 +116,12 @@ def test_engines_of_different_models_of_one_name_are_refused() -> None:
         layout._served_models({Path("a"): MANIFEST, Path("b"): other})
 
 
+@pytest.mark.parametrize("name", ["an engine.engine", "a;b.engine", "-rf.engine", "$x.engine"])
+def test_engines_whose_names_are_no_words_of_a_script_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="must have names that are words"):
+        layout._served_models({Path(name): MANIFEST})
+
+
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands for the installed plugin library."""

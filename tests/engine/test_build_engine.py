@@ -235,6 +235,14 @@ def test_softcap_of_onnx_attention_is_refused_before_tensorrt_sees_it(tmp_path: 
         qkexport.build(model, tmp_path / "model.engine", options=TARGETS)
 
 
+def test_names_with_spaces_build_and_verify(tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    model = save_fused(tmp_path / "a folder" / "a model.onnx")
+    output = tmp_path / "another folder" / "an engine.engine"
+    result = qkexport.build(model, output, options=BuildOptions(targets=("sm_89",)))
+    assert verify_files(output) == result.manifest
+
+
 def test_a_model_behind_a_relative_link_builds(tmp_path: Path) -> None:
     blob = save_fused(tmp_path / "model.onnx").rename(tmp_path / "blob")
     model = tmp_path / "snapshot" / "model.onnx"
