@@ -95,10 +95,11 @@ def suite_cases(reference: Reference, suite: Suite, seed: int) -> tuple[Case, ..
 
 
 _LARGEST: Final = 512
+_LARGEST_BATCH: Final = 8  # more of the same only takes longer
 
 
 def _sizes(domain: ModelDomain, suite: Suite) -> tuple[SizeCase, ...]:
-    """As a conversion is checked; `full` adds both ends of the ranges."""
+    """As a conversion is checked; `full` adds both ends of the lengths, and a larger batch."""
     sizes = list(size_cases(domain))
     if suite is Suite.FULL and domain.is_dynamic:
         ends = {
@@ -107,6 +108,11 @@ def _sizes(domain: ModelDomain, suite: Suite) -> tuple[SizeCase, ...]:
                 name: span.clamp(_LARGEST) if span.maximum is None else min(span.maximum, _LARGEST)
                 for name, span in domain.symbols.items()
                 if _is_length(domain, name)
+            },
+            "batch": {
+                name: span.clamp(_LARGEST_BATCH)
+                for name, span in domain.symbols.items()
+                if not _is_length(domain, name)
             },
         }
         known = [candidate for size in sizes for candidate in size.candidates]
@@ -118,7 +124,7 @@ def _sizes(domain: ModelDomain, suite: Suite) -> tuple[SizeCase, ...]:
 
 
 def _is_length(domain: ModelDomain, symbol: str) -> bool:
-    """False for batch sizes, which only cost memory."""
+    """False for batch sizes."""
     return any(symbol in map(str, item.shape[1:]) for item in domain.inputs)
 
 

@@ -56,11 +56,14 @@ def pair(reference: Reference, runner: Runner, declared: Mapping[str, str]) -> P
         inputs = _by_position(reference.inputs, runner.inputs, declared)
         notes.append("inputs paired by position")
     outputs = _by_name(reference.outputs, runner.outputs, declared)
-    if outputs is None and not reference.has_names:
-        same_count = len(reference.outputs) == len(runner.outputs)
-        if same_count and not any(info.name in declared for info in runner.outputs):
-            outputs = _zip(reference.outputs, runner.outputs)
-            notes.append("outputs paired by position")
+    if not reference.has_names and not any(info.name in declared for info in runner.outputs):
+        # names that tracing made up may be the same and yet say nothing: two outputs that changed
+        # places would be paired by them
+        zipped = _zip(reference.outputs, runner.outputs) if _as_many(reference, runner) else None
+        if zipped is not None and zipped != outputs:
+            note = "outputs paired by position"
+            notes.append(note if outputs is None else f"{note}, not by the names of their tracing")
+        outputs = zipped or outputs
     renamed = {own: name for name, own in (outputs or {}).items() if own != name}
     return Pairing(
         inputs,
@@ -68,6 +71,10 @@ def pair(reference: Reference, runner: Runner, declared: Mapping[str, str]) -> P
         {name: info.dtype for name, info in by_candidate.items()},
         tuple(notes),
     )
+
+
+def _as_many(reference: Reference, runner: Runner) -> bool:
+    return len(reference.outputs) == len(runner.outputs)
 
 
 def _by_name(

@@ -24,6 +24,7 @@ from qkexport.proof.reference import Reference, open_reference
 from qkexport.proof.results import ParityResult
 from qkexport.proof.session import Run
 from qkexport.run import BACKENDS, backends_for
+from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_contents import default_backends
 from qkexport.trial import Trial
 
@@ -182,4 +183,5 @@ def _given(
     if not values:
         return None
     whole = {**reference.examples, **values}
-    return {info.name: whole[info.name] for info in reference.inputs if info.name in whole}
+    given = {info.name: whole[info.name] for info in reference.inputs if info.name in whole}
+    return checked_inputs("the reference", reference.inputs, given)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from qkexport.domain import ModelDomain, onnx_domain
+from qkexport.errors import UnsupportedModelError
 from qkexport.index_bounds import index_bounds
 from qkexport.kv_cache.onnx_trials import trials_of_domain
 from qkexport.load import OnnxSource
 from qkexport.oracle import OnnxOracle, ProgramOracle
+from qkexport.oracle.randomness import random_node, random_operator
 from qkexport.proof.program_domain import example_tensors, index_bounds_of_program, program_domain
 from qkexport.proof.reduction_length import longest_sum_of_model, longest_sum_of_program
 from qkexport.run.onnx_torch_runner import OnnxTorchRunner
@@ -72,7 +74,7 @@ def open_reference(source: Source) -> Reference:
 
     Raises:
         UsageError: A PyTorch module comes without example inputs.
-        UnsupportedModelError: torch.export cannot trace it.
+        UnsupportedModelError: torch.export cannot trace it, or it draws random numbers.
     """
     if isinstance(source, OnnxSource):
         return OnnxReference(source)
@@ -87,6 +89,7 @@ class TorchReference:
         self.has_names = source.names is not None
         self.trials = source.trials
         self._program: Program = load_program(source)
+        _check_repeatable(source.name, random_operator(self._program.exported))
         self._oracle = ProgramOracle(self._program)
         self._runners: dict[torch.dtype | None, TorchRunner] = {}
         self.domain = program_domain(self._program)
@@ -124,6 +127,7 @@ class OnnxReference:
     def __init__(self, source: OnnxSource) -> None:
         self.name = source.name
         self.path: Path = source.path
+        _check_repeatable(source.name, random_node(source.model))
         self._oracle = OnnxOracle(source.model)
         self._runner = OnnxTorchRunner(source.model)
         self.domain = onnx_domain(source.model)
@@ -145,3 +149,10 @@ class OnnxReference:
         self, inputs: Tensors, dtype: torch.dtype | None
     ) -> dict[str, torch.Tensor] | None:
         return self._runner.run(inputs) if dtype is None else None
+
+
+def _check_repeatable(name: str, random: str) -> None:
+    if random:
+        message = f"Reference {name} must compute the same every time, got {random}."
+        hint = "export it in eval mode, or give the random numbers as an input."
+        raise UnsupportedModelError(message, hint=hint)

@@ -48,6 +48,7 @@ def emulate_bfloat16(model: ir.Model, native: Set[str] = frozenset()) -> None:
             if node.domain in native or (node.domain == "" and node.op_type in _MOVERS):
                 continue
             _widen_inputs(graph, node)
+            _widen_attributes(node)
             _round_outputs(graph, node)
 
 
@@ -63,6 +64,19 @@ def _widen_inputs(graph: ir.Graph, node: ir.Node) -> None:
             cast.outputs[0].shape = value.shape
             graph.insert_before(node, cast)
             node.replace_input_with(index, cast.outputs[0])
+
+
+def _widen_attributes(node: ir.Node) -> None:
+    """Types that a node makes of no input: ConstantOfShape's value, EyeLike's dtype."""
+    value = node.attributes.get("value")
+    if node.op_type == "ConstantOfShape" and value is not None:
+        tensor = value.as_tensor()
+        if tensor.dtype is _STORED:
+            wide = ir.tensor(tensor.numpy().astype("float32"), dtype=_COMPUTE)
+            node.attributes["value"] = ir.AttrTensor("value", wide)
+    dtype = node.attributes.get("dtype")
+    if dtype is not None and dtype.type is ir.AttributeType.INT and dtype.as_int() == _STORED:
+        node.attributes["dtype"] = ir.AttrInt64("dtype", int(_COMPUTE))
 
 
 def _round_outputs(graph: ir.Graph, node: ir.Node) -> None:

@@ -143,3 +143,17 @@ def test_a_backend_is_refused_for_a_source_it_cannot_run(tmp_path: Path) -> None
         open_runner(path, "tensorrt")
     with pytest.raises(UsageError, match="Backend must be a known one, got 'trt'"):
         open_runner(path, "trt")
+
+
+def test_bfloat16_that_an_attribute_makes_is_emulated_too(tmp_path: Path) -> None:
+    one = helper.make_tensor("one", BFLOAT16, [1], [1.5])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["c"], value=one),
+        helper.make_node("EyeLike", ["x"], ["e"], dtype=BFLOAT16),
+        helper.make_node("Add", ["c", "e"], ["ce"]),
+        helper.make_node("Add", ["x", "ce"], ["y"]),
+    ]
+    with OrtRunner(_save(tmp_path / "m.onnx", nodes, BFLOAT16)) as runner:
+        y = runner.run({"x": torch.zeros(3, 31, dtype=torch.bfloat16)})["y"]
+    assert torch.equal(y, (1.5 + torch.eye(3, 31)).bfloat16())
