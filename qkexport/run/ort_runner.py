@@ -11,7 +11,7 @@ import torch
 from qkexport.errors import BackendUnavailableError, UnsupportedModelError
 from qkexport.onnx_outline import load_outline
 from qkexport.run.emulate_bfloat16 import emulate_bfloat16, needs_emulation
-from qkexport.run.free_memory import release_free_memory
+from qkexport.run.free_memory import release_free_memory, returning_freed_blocks
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_types import ONNX_DTYPES, torch_dtype
 from qkexport.run.runner import ClosedOnLeaving, TensorInfo, Tensors
@@ -50,8 +50,8 @@ class OrtRunner(ClosedOnLeaving):
             if model is not None:
                 self.notes = (EMULATED,)
                 path = _save(model, Path(folder))
-            self._session = _open(path, options, backend)
-        release_free_memory()
+            with returning_freed_blocks():
+                self._session = _open(path, options, backend)
         self.inputs = tuple(map(_info, self._session.get_inputs()))
         self.outputs = tuple(map(_info, self._session.get_outputs()))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from qkexport.run import free_memory
-from qkexport.run.free_memory import release_free_memory
+from qkexport.run.free_memory import release_free_memory, returning_freed_blocks
 
 _STATUS = Path("/proc/self/status")
+GLIBC = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
 
 
 def _resident() -> int:
@@ -19,7 +20,7 @@ def _resident() -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
+@GLIBC
 def test_pages_between_used_blocks_are_returned() -> None:
     # too small to be mapped on their own; every hundredth stays and pins the heap's end
     blocks = [bytearray(64 * 1024) for _ in range(2000)]
@@ -33,6 +34,22 @@ def test_pages_between_used_blocks_are_returned() -> None:
     assert kept[0][:3] == b"abc"
 
 
+@GLIBC
+def test_blocks_freed_while_a_model_is_read_leave_no_gaps() -> None:
+    # a larger block that is freed raises the size from which glibc maps blocks on their own
+    del (learned := [bytearray(24 * 2**20)])[:]
+    with returning_freed_blocks():
+        blocks = [bytearray(8 * 2**20) for _ in range(20)]
+        kept = blocks[::4]
+        before = _resident()
+        del blocks
+        assert before - _resident() > 100 * 2**20
+    assert len(kept) == 5
+    assert not learned
+
+
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory, "_malloc_trim", lambda: None)
+    monkeypatch.setattr(free_memory, "_glibc", lambda: None)
     release_free_memory()
+    with returning_freed_blocks():
+        pass
