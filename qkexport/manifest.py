@@ -16,12 +16,13 @@ from typing import Any, Final
 from qkexport.errors import LoadError
 from qkexport.files import write_whole
 from qkexport.missing_file import require_file
+from qkexport.typed_json import from_json
 
 SCHEMA_VERSION: Final = 1
 _SUFFIX: Final = ".json"
 _DIGEST: Final = "manifest_sha256"
 _LARGEST: Final = 1 << 26  # bytes; the manifest of a model of thousands of inputs has some 100 KB
-_FILE_NAME: Final = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]+")
+_FILE_NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]{1,255}")
 _NAME: Final = re.compile(r"(?!\.)[^/\s\"'`$\\;&|<>]+")
 
 
@@ -174,30 +175,17 @@ def _from_document(document: dict[str, Any]) -> Manifest:
     version = fields.pop("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version}, this qkexport reads {SCHEMA_VERSION}")
-    for name in ("engine", "onnx", "plugin"):
-        fields[name] = FileRecord(**fields[name]) if fields[name] is not None else None
-    for name in ("inputs", "outputs"):
-        fields[name] = tuple(
-            TensorRecord(item["name"], item["dtype"], tuple(item["shape"])) for item in fields[name]
-        )
-    fields["profiles"] = tuple(
-        {key: tuple(map(tuple, shapes)) for key, shapes in profile.items()}
-        for profile in fields["profiles"]
-    )
-    for name in ("targets", "precision"):
-        fields[name] = tuple(fields[name])
-    for name in ("parity", "onnx_parity"):
-        known = fields.get(name)
-        fields[name] = None if known is None else ParityEvidence(**known)
-    manifest = Manifest(**fields)
+    manifest: Manifest = from_json(Manifest, fields, "manifest")
     _check_names(manifest)
+    _check_profiles(manifest)
     return manifest
 
 
 def _check_names(manifest: Manifest) -> None:
     """Names that become files and words of scripts must be nothing but names."""
-    if not _FILE_NAME.fullmatch(manifest.engine.path):
-        raise ValueError(f"engine {manifest.engine.path[:60]!r}")
+    for record in (manifest.engine, manifest.onnx):
+        if not _FILE_NAME.fullmatch(record.path) or record.path in (".", ".."):
+            raise ValueError(f"file {record.path[:60]!r}")
     names = {"runtime": manifest.runtime}
     if manifest.plugin is not None:
         names["plugin"] = Path(manifest.plugin.path).name
@@ -205,3 +193,15 @@ def _check_names(manifest: Manifest) -> None:
     for kind, name in names.items():
         if not _NAME.fullmatch(name):
             raise ValueError(f"{kind} {name[:60]!r}")
+
+
+def _check_profiles(manifest: Manifest) -> None:
+    """Each profile gives a minimum, an optimum and a maximum of every input that varies."""
+    for number, profile in enumerate(manifest.profiles):
+        for name, shapes in profile.items():
+            if len(shapes) != 3 or len({len(shape) for shape in shapes}) != 1:
+                raise ValueError(f"profile {number} of {name[:60]!r}")
+        for tensor in manifest.inputs:
+            shapes = profile.get(tensor.name, ())
+            if -1 in tensor.shape and len(next(iter(shapes), ())) != len(tensor.shape):
+                raise ValueError(f"profile {number} without {tensor.name[:60]!r}")

@@ -40,7 +40,7 @@ def verify_engine(engine: Path, bindings: Bindings, gpu: Gpu) -> Manifest:
     """
     manifest = verify_files(engine)
     name = engine.name
-    if bindings.__version__ != manifest.version and not manifest.options["version_compatible"]:
+    if bindings.__version__ != manifest.version and not manifest.options.get("version_compatible"):
         message = f"Engine {name} must be loaded by {manifest.runtime} {manifest.version}"
         raise LoadError(f"{message}, got {bindings.__version__}.", hint="build it again here.")
     if not runs_on(gpu.target, manifest.targets):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from engine_models import needs_rtx, save_fused
@@ -120,6 +121,43 @@ def test_names_that_would_be_paths_or_commands_are_refused(
         read_manifest(manifest_path(engine))
 
 
+_ANYTHING: Final[tuple[object, ...]] = (None, 1, "x", ["a"], [1], [None], {"a": 1}, [[]], [{}])
+_FITTING: Final[dict[str, tuple[object, ...]]] = {
+    "op_version": (None, 1),
+    "attention": (None, "x"),
+    "plugin": (None,),
+    "onnx_parity": (None,),
+    "num_layers": (1,),
+    "version": ("x",),
+    "runtime": ("x",),
+    "created_by": ("x",),
+    "targets": (["a"],),
+    "precision": (["a"],),
+    "options": ({"a": 1},),
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Manifest)])
+def test_no_field_of_another_type_is_read(engine: Path, field: str) -> None:
+    for value in _ANYTHING:
+        if value in _FITTING.get(field, ()):
+            continue
+        _forge(engine, lambda document, value=value: document.update({field: value}))  # type: ignore[misc]
+        with pytest.raises(LoadError, match="must be one that qkexport build wrote"):
+            read_manifest(manifest_path(engine))
+
+
+@pytest.mark.parametrize(
+    "profile", [{}, {"x": []}, {"x": [[1, 1, 32]] * 2}, {"x": [[1, 32]] * 3}, {"y": [[1]] * 3}]
+)
+def test_a_profile_that_does_not_fit_the_inputs_is_refused(
+    engine: Path, profile: dict[str, object]
+) -> None:
+    _forge(engine, lambda document: document.update(profiles=[profile]))
+    with pytest.raises(LoadError, match="must be one that qkexport build wrote"):
+        read_manifest(manifest_path(engine))
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, " " * ((1 << 26) + 1)], ids=["deep", "huge"])
 def test_a_manifest_that_would_exhaust_its_reader_is_refused(engine: Path, text: str) -> None:
     manifest_path(engine).write_text(text)
@@ -161,8 +199,6 @@ def test_another_gpu_is_refused_with_the_target_to_build_for(engine: Path) -> No
 
 
 def test_another_plugin_library_is_refused(engine: Path, tmp_path: Path) -> None:
-    import dataclasses
-
     library = tmp_path / "plugin.so"
     library.write_bytes(b"another build")
     manifest: Manifest = verify_files(engine)
