@@ -78,6 +78,7 @@ def _judge_values(
     usage = torch.where(found.misplaced > 0, torch.inf, usage)
     failed = usage > 1
     status, detail = _verdict(found, failed, candidate, baseline, constant=constant)
+    blind = not tolerance.given and bool((allowed >= found.magnitude).all())
     cells, positions = heat(usage, candidate, expected)
     result = dataclasses.replace(
         known,
@@ -99,6 +100,7 @@ def _judge_values(
         head_usage=head_usage(usage, candidate, expected),
         heat=cells,
         heat_positions=positions,
+        blind=blind,
     )
     if not expected.logits:
         return result

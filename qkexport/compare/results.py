@@ -94,6 +94,7 @@ class OutputComparison:
         heat: Usage by head (or batch entry) and position, downsampled.
         heat_positions: Positions that the columns of `heat` stand for.
         argmax: For logits.
+        blind: Every row may err by its whole magnitude, because PyTorch does: zeros would pass.
     """
 
     name: str
@@ -118,6 +119,7 @@ class OutputComparison:
     heat: tuple[tuple[float, ...], ...] = ()
     heat_positions: int = 0
     argmax: ArgmaxAgreement | None = None
+    blind: bool = False
 
     def __bool__(self) -> bool:
         return self.status.passed

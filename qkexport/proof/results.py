@@ -80,7 +80,8 @@ class CandidateResult:
         cases: In the order of the run.
         reason: Why it was skipped or did not load.
         skipped: The backend is absent.
-        untested: Outputs whose reference was constant, empty or not finite in every case.
+        untested: Outputs whose reference was constant, empty, not finite or lost in PyTorch's own
+            rounding in every case.
         localization: Where the error of its first failing case arises, if that was asked for.
         notes: Such as emulation of a type, or how outputs were paired.
     """

@@ -133,3 +133,47 @@ def test_given_inputs_of_another_type_are_a_wrong_request(tmp_path: Path) -> Non
     inputs = {"x": _input().double()}
     with pytest.raises(UsageError, match=r"Input x on the reference must be torch\.float32"):
         parity(_source(Mean().eval()), [path], backends=["ort-stock"], inputs=inputs)
+
+
+class Cancelling(nn.Module):
+    """Its values are lost in float32: next to 1e8 numbers are 8 apart."""
+
+    def __init__(self, offset: float) -> None:
+        super().__init__()
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.offset) - self.offset
+
+
+class Zeros(nn.Module):
+    """Almost zero everywhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 1e-6
+
+
+@pytest.mark.parametrize("candidate", [Cancelling(1e8), Zeros()])
+def test_what_pytorch_itself_cannot_compute_counts_as_untested(
+    candidate: nn.Module, tmp_path: Path
+) -> None:
+    path = _exported(candidate, tmp_path)
+    source = _source(Cancelling(1e8))
+    given = {"x": torch.rand(2, 9, WIDTH) + 0.5}
+    result = parity(source, [path], backends=["ort-stock"], inputs=given)
+    (judged,) = result.candidates
+    assert [case.comparison is not None for case in judged.cases] == [True]
+    assert judged.verdict is Verdict.MISMATCHED
+    assert len(judged.untested) == 1
+    assert list(judged.cases[0].vacuous.values()) == ["is lost in PyTorch's own rounding"]
+
+
+def test_a_little_cancellation_still_tests(tmp_path: Path) -> None:
+    given = {"x": torch.rand(2, 9, WIDTH) + 0.5}
+    path = _exported(Cancelling(1e3), tmp_path)
+    result = parity(_source(Cancelling(1e3)), [path], backends=["ort-stock"], inputs=given)
+    assert result.candidates[0].verdict is Verdict.MATCHED
+    path = _exported(Zeros(), tmp_path)
+    result = parity(_source(Cancelling(1e3)), [path], backends=["ort-stock"], inputs=given)
+    assert result.candidates[0].verdict is Verdict.MISMATCHED
+    assert not result.candidates[0].untested
