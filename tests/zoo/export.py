@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 from fused_model import FusedModel, run
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from qkexport.real_arithmetic import in_real_arithmetic
 from qkexport.trace import exporter_noise_logged
@@ -21,6 +22,12 @@ def export_program(sample: Sample) -> torch.export.ExportedProgram:
         return torch.export.export(
             sample.module, sample.args, dict(sample.kwargs), dynamic_shapes=sample.dynamic_shapes
         )
+
+
+def serves_once(program: torch.export.ExportedProgram) -> bool:
+    """Whether sizes depend on data: torch.onnx cannot take such a program a second time."""
+    values = [node.meta["val"] for node in program.graph.nodes if "val" in node.meta]
+    return any(free_unbacked_symbols(value) for value in values)
 
 
 def export_model(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
