@@ -12,7 +12,6 @@ import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from qkexport.engine.bindings import Bindings
@@ -57,12 +56,7 @@ class HashingWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hasher.shutdown()
         self._file.close()
 
