@@ -1,6 +1,6 @@
-"""The table of families in the documentation, made from the rows that the tests check.
+"""The tables of families and backends in the documentation, made from what the tests check.
 
-python -m zoo.coverage README.md      from the folder of the tests: writes it between the marks
+python -m zoo.coverage README.md      from the folder of the tests: writes them between the marks
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zoo import FAMILIES
+from zoo import FAMILIES, backends
 from zoo.family import Family
 
-BEGIN: Final = "<!-- families: made by `python -m zoo.coverage ../README.md` in tests/ -->"
-END: Final = "<!-- end of families -->"
+_BEGIN: Final = "<!-- {}: made by `python -m zoo.coverage ../README.md` in tests/ -->"
+_END: Final = "<!-- end of {} -->"
 
 _NORMS: Final = {"rms": "RMS", "layer": "LayerNorm", "l2": "L2"}
 _AXES: Final = {"head": "head", "hidden": "all heads"}
@@ -55,17 +55,20 @@ def _result(family: Family) -> str:
     return f"{family.fused} of {found}" + (f": {reasons}" if reasons else "")
 
 
-def with_table(text: str) -> str:
-    """A document with the table between its marks.
+def with_tables(text: str) -> str:
+    """A document with both tables between their marks.
 
     Raises:
         ValueError: The document does not have each mark once.
     """
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    for name, lines in (("families", table()), ("backends", backends.table())):
+        begin, end = _BEGIN.format(name), _END.format(name)
+        before, rest = text.split(begin)
+        _, after = rest.split(end)
+        text = f"{before}{begin}\n{lines}\n{end}{after}"
+    return text
 
 
 if __name__ == "__main__":
     document = Path(sys.argv[1])
-    document.write_text(with_table(document.read_text()))
+    document.write_text(with_tables(document.read_text()))
