@@ -191,7 +191,7 @@ class _Judge:
             known,
             seconds=ran - start,
             comparison=comparison,
-            vacuous={**case.vacuous, **_blind(comparison)},
+            vacuous={**_blind(comparison), **case.vacuous},
         )
         noise = self.seconds.get("noise", 0.0) - noise
         self._count("candidates", ran - start)
