@@ -22,6 +22,7 @@ from qkexport.proof.open import open_source
 from qkexport.run import Runner, open_runner
 from qkexport.run.cuda_runtime import free_device_memory
 from qkexport.run.open import ENGINE_BACKENDS
+from qkexport.run.ort_runner import CUSTOM, STOCK, OrtRunner, session_options
 from qkexport.run.program import load_program
 from qkexport.run.runner import Tensors
 from qkexport.run.torch_runner import TORCH
@@ -74,6 +75,10 @@ def measure(
 
 
 def _open(source: str, backend: str, drawn: Tensors, allow_pickle: bool) -> Runner:
+    if backend in (STOCK, CUSTOM):
+        options = session_options(backend)
+        options.enable_cpu_mem_arena = True  # ONNX Runtime's own default, as models are deployed
+        return OrtRunner(Path(source), backend, options)
     if backend != TORCH:
         return open_runner(Path(source), backend)
     opened = open_source(source, drawn, (), (), allow_pickle)

@@ -27,10 +27,28 @@ from qkexport.errors import LoadError, UnsupportedModelError
 from qkexport.manifest import read_manifest
 from qkexport.run import cuda_runtime
 from qkexport.run import tensorrt as runner_module
+from qkexport.run.ort_runner import OrtRunner
 
 
 def _qkv(seqlen: int) -> dict[str, torch.Tensor]:
     return {name: torch.randn(1, 2, seqlen, 16) for name in "qkv"}
+
+
+@pytest.mark.parametrize("backend", ["ort-stock", "ort"])
+def test_onnx_runtime_is_timed_with_its_default_arena(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arenas: list[bool] = []
+
+    class Watched(OrtRunner):
+        def run(self, inputs: Any) -> dict[str, torch.Tensor]:
+            arenas.append(self._session.get_session_options().enable_cpu_mem_arena)
+            return super().run(inputs)
+
+    monkeypatch.setattr(module, "OrtRunner", Watched)
+    model = save_native(tmp_path / "m.onnx", dtype="float32")
+    measure(str(model), backend, _qkv(5), runs=1, warm_up=0)
+    assert arenas == [True, True]
 
 
 def test_first_run_and_timed_runs_are_apart(
