@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
 
 import torch
 
@@ -61,12 +60,7 @@ class Cudart:
     def __enter__(self) -> Cudart:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for memory in self._taken:
             self._c.cudaFree(memory)
         self._taken.clear()
