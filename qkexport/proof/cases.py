@@ -62,15 +62,18 @@ class Case:
     seed: int
 
 
-def suite_cases(reference: Reference, suite: Suite, seed: int) -> tuple[Case, ...]:
+def suite_cases(
+    reference: Reference, suite: Suite, seed: int, *, reach: int = 0
+) -> tuple[Case, ...]:
     """The cases of a suite for a model.
 
     Args:
         reference: The model.
         suite: `quick` tries each kind of value once, `full` at every size.
         seed: Mixed with each label, so that cases differ and can be drawn alone.
+        reach: Tokens that `full` should go to, where the model takes so many.
     """
-    sizes = _sizes(reference.domain, suite)
+    sizes = _sizes(reference.domain, suite, reach)
     floats = any(info.dtype.is_floating_point for info in reference.inputs)
     masks = any(is_mask(item) for item in reference.domain.inputs)
     kinds = list(Values) if floats else [Values.NORMAL, Values.CONSTANT]
@@ -95,17 +98,19 @@ def suite_cases(reference: Reference, suite: Suite, seed: int) -> tuple[Case, ..
 
 
 _LARGEST: Final = 512
+_FURTHEST: Final = 8192  # a window that is wider still needs inputs of the user's own
 _LARGEST_BATCH: Final = 8  # more of the same only takes longer
 
 
-def _sizes(domain: ModelDomain, suite: Suite) -> tuple[SizeCase, ...]:
+def _sizes(domain: ModelDomain, suite: Suite, reach: int) -> tuple[SizeCase, ...]:
     """As a conversion is checked; `full` adds both ends of the lengths, and a larger batch."""
     sizes = list(size_cases(domain))
+    largest = max(_LARGEST, reach if reach <= _FURTHEST else 0)
     if suite is Suite.FULL and domain.is_dynamic:
         ends = {
             "smallest": {name: span.minimum for name, span in domain.symbols.items()},
             "largest": {
-                name: span.clamp(_LARGEST) if span.maximum is None else min(span.maximum, _LARGEST)
+                name: span.clamp(largest) if span.maximum is None else min(span.maximum, largest)
                 for name, span in domain.symbols.items()
                 if _is_length(domain, name)
             },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from qkexport.domain import ModelDomain
 from qkexport.errors import UsageError
 from qkexport.missing_file import require_file
 from qkexport.names import suggest
@@ -21,8 +24,9 @@ from qkexport.proof.layers.candidate import localized
 from qkexport.proof.open import open_source
 from qkexport.proof.record import places_of_candidates, record_evidence
 from qkexport.proof.reference import Reference, open_reference
-from qkexport.proof.results import ParityResult
+from qkexport.proof.results import CandidateResult, ParityResult
 from qkexport.proof.session import Run
+from qkexport.proof.windows import reaching_length, unreached, windows_of
 from qkexport.run import BACKENDS, backends_for
 from qkexport.run.inputs import checked_inputs
 from qkexport.run.onnx_contents import default_backends
@@ -94,13 +98,15 @@ def parity(
     opened = open_reference(source)
     opened.domain = within_engines(opened.domain, paths)
     places = places_of_candidates(paths)
+    windows = {str(path): windows_of(path) for path in paths}
     given = _given(opened, inputs or {})
     chosen = Suite(suite or Suite.QUICK)
     cases: list[Case | Trial | Mapping[str, torch.Tensor]] = []
     if given is not None:
         cases.append(given)
     if given is None or suite is not None:
-        cases += opened.trials or suite_cases(opened, chosen, seed)
+        reach = max(map(reaching_length, itertools.chain(*windows.values())), default=0)
+        cases += opened.trials or suite_cases(opened, chosen, seed, reach=reach)
     run = Run(opened, cases, settings or ParitySettings())
     run.seconds["loading"] = time.perf_counter() - start
     judged = [
@@ -116,6 +122,7 @@ def parity(
                 results.append(run.candidate(candidate, keep=keep))
         if layers:
             results = [localized(result, source, run) for result in results]
+        results = [_noted(result, windows[result.name], opened.domain) for result in results]
         differences = run.differences(results)
     absent = {result.backend for result in results if result.skipped} & set(require)
     result = ParityResult(
@@ -131,6 +138,13 @@ def parity(
     )
     record_evidence(result, places, settings or ParitySettings())
     return result
+
+
+def _noted(
+    result: CandidateResult, windows: frozenset[int], domain: ModelDomain
+) -> CandidateResult:
+    note = unreached(windows, domain, [case.shapes for case in result.cases])
+    return dataclasses.replace(result, notes=(*result.notes, note)) if note else result
 
 
 def _check_options(

@@ -72,6 +72,7 @@ def _details(candidate: CandidateResult) -> list[str]:
     if candidate.localization is not None:
         lines += [_line(reason) for reason in candidate.localization.reasons]
     lines += [_line(f"no case tests {name}") for name in candidate.untested]
+    lines += [_line(f"note: {note}") for note in candidate.notes]
     return ["", f"### {candidate.name} on {candidate.backend}", "", *lines] if lines else []
 
 

@@ -141,6 +141,7 @@ def test_markdown_has_one_row_a_candidate_and_keeps_its_table_whole() -> None:
     assert len(set(unescaped)) == 1
     assert "FAILED" in text.splitlines()[0]
     assert "error 9, allowed" in text
+    assert "note: bf16 emulated" in text
 
 
 class _Page(html.parser.HTMLParser):
