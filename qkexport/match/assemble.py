@@ -13,9 +13,10 @@ from qkexport.match import recipe as r
 from qkexport.match.arrange import first, head_major, ordered, restored, token_major
 from qkexport.match.core import Core
 from qkexport.match.facts import Facts, View, is_op
-from qkexport.match.grids import Offset, vector_offset
+from qkexport.match.grids import vector_offset
 from qkexport.match.layout import BATCH, CHANNEL, HEAD, ROW, are_whole, extent
 from qkexport.match.masks import mask_recipe
+from qkexport.match.offsets import Offset
 from qkexport.match.operand import Past, Trail, coarser_heads, trace_operand
 from qkexport.match.proof import NotProvenError
 from qkexport.match.replacement import output_replacement

@@ -8,6 +8,7 @@ from typing import Final
 import onnx_ir as ir
 
 from qkexport.match.constants import Constants
+from qkexport.match.elements import Elements
 from qkexport.match.layout import Layout, axis_size
 from qkexport.match.shapes import Shapes, Sizes
 from qkexport.match.sizes import ONE
@@ -40,6 +41,7 @@ class Facts:
         self.opset = graph.opset_imports.get("", 1)
         self.constants = Constants(self.opset)
         self.shapes = Shapes(graph, self.constants)
+        self.elements = Elements(graph, self.shapes)
         self.order = {node: i for i, node in enumerate(graph)}
 
     def sizes(self, value: ir.Value) -> Sizes | None:

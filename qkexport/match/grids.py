@@ -14,44 +14,16 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
+from qkexport.match.affine import Affine
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, producer
 from qkexport.match.fills import all_ones
 from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, extent, labels
 from qkexport.match.moves import step_back
-from qkexport.match.sizes import ONE, Size
+from qkexport.match.offsets import Offset
+from qkexport.match.sizes import ONE
 
 _INTEGERS: Final = (ir.DataType.INT64, ir.DataType.INT32)
-
-
-@dataclasses.dataclass(frozen=True)
-class Offset:
-    """A whole number plus multiples of run-time sizes, and of numbers by batch entry.
-
-    Attributes:
-        number: The whole number.
-        sizes: Multiples, by the symbols of a size or of a vector; none is zero.
-    """
-
-    number: int = 0
-    sizes: frozenset[tuple[tuple[str, ...], int]] = frozenset()
-
-    @classmethod
-    def of(cls, size: Size) -> Offset:
-        if size.known is not None:
-            return cls(size.count)
-        return cls(0, frozenset({(size.symbols, size.count)}))
-
-    def plus(self, other: Offset, times: int = 1) -> Offset:
-        total = dict(self.sizes)
-        for symbols, count in other.sizes:
-            total[symbols] = total.get(symbols, 0) + times * count
-        kept = frozenset((symbols, count) for symbols, count in total.items() if count)
-        return Offset(self.number + times * other.number, kept)
-
-    @property
-    def known(self) -> int | None:
-        return None if self.sizes else self.number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +47,9 @@ class Bound:
 
 def find_grid(facts: Facts, view: View) -> Grid | None:
     """What numbers an integer tensor holds."""
-    number = _scalar(facts, view.value)
-    if number is not None:
-        return Grid(None, number)
+    element = facts.elements.of(view.value)
+    if isinstance(element, Affine):
+        return _along_one_axis(element, view.layout)
     node = view.value.producer()
     move = step_back(facts, view)
     if node is None:
@@ -88,24 +60,26 @@ def find_grid(facts: Facts, view: View) -> Grid | None:
         source = node.inputs[0]
         same = facts.dtype(source) in _INTEGERS and facts.dtype(view.value) in _INTEGERS
         return find_grid(facts, View(source, view.layout)) if same else None
-    if producer(view.value, "Range") is not None:
-        return _range(facts, view, node)
     if producer(view.value, "Add", "Sub") is not None:
         return _shifted(facts, view, node)
     return None
 
 
-def _range(facts: Facts, view: View, node: ir.Node) -> Grid | None:
-    start = None if node.inputs[0] is None else _scalar(facts, node.inputs[0])
-    if start is None or facts.constants.scalar(node.inputs[2]) != 1.0 or view.rank != 1:
+def _along_one_axis(element: Affine, layout: Layout) -> Grid | None:
+    """The grid of known elements that count up along the rows or the columns, or not at all."""
+    if len(element.slopes) != len(layout):
         return None
-    names = labels(view.layout[0])
-    if len(names) > 1 or set(names) - {ROW, COLUMN}:
+    axes = [i for i, slope in enumerate(element.slopes) if slope]
+    if not axes:
+        return Grid(None, element.offset)
+    names = labels(layout[axes[0]])
+    if len(axes) > 1 or element.slopes[axes[0]] != 1 or names not in ((ROW,), (COLUMN,)):
         return None
-    return Grid(names[0] if names else None, start)
+    return Grid(names[0], element.offset) if layout[axes[0]][0].stride == ONE else None
 
 
 def _shifted(facts: Facts, view: View, node: ir.Node) -> Grid | None:
+    """Numbers moved by one that is known, or by one for each batch entry."""
     times = -1 if node.op_type == "Sub" else 1
     pairs = [(node.inputs[0], node.inputs[1])]
     if times == 1:
@@ -114,7 +88,7 @@ def _shifted(facts: Facts, view: View, node: ir.Node) -> Grid | None:
         layout = None if source is None else aligned_layout(facts, source, view.layout)
         if other is None or source is None or layout is None:
             continue
-        number = _scalar(facts, other) or _by_batch(facts, other, view.layout)
+        number = facts.elements.scalar(other) or _by_batch(facts, other, view.layout)
         if number is None:
             continue
         grid = find_grid(facts, View(source, layout))
@@ -122,25 +96,11 @@ def _shifted(facts: Facts, view: View, node: ir.Node) -> Grid | None:
     return None
 
 
-def _scalar(facts: Facts, value: ir.Value) -> Offset | None:
-    """One integer, constant or a size."""
-    sizes = facts.sizes(value)
-    if sizes is None or any(size != ONE for size in sizes):
-        return None
-    integers = facts.constants.integers(value)
-    if integers is not None and len(integers) == 1:
-        return Offset(integers[0])
-    vector = facts.shapes.vector(value)
-    if vector is None or len(vector) != 1 or vector[0] is None:
-        return None
-    return Offset.of(vector[0])
-
-
 def vector_offset(facts: Facts, value: ir.Value) -> Offset:
     """Numbers by batch entry, [B]; sums and differences with sizes are taken apart."""
     node = producer(value, "Add", "Sub")
     if node is not None and node.inputs[0] is not None and node.inputs[1] is not None:
-        number = _scalar(facts, node.inputs[1])
+        number = facts.elements.scalar(node.inputs[1])
         if number is not None:
             times = 1 if node.op_type == "Add" else -1
             return vector_offset(facts, node.inputs[0]).plus(number, times)

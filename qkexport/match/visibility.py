@@ -18,9 +18,10 @@ import numpy.typing as npt
 from qkexport.match.core import Mask
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, producer
-from qkexport.match.grids import Offset, find_bound
-from qkexport.match.layout import BATCH, COLUMN, HEAD, ROW, labels
+from qkexport.match.grids import find_bound
+from qkexport.match.layout import COLUMN, ROW, labels
 from qkexport.match.moves import step_back
+from qkexport.match.offsets import Offset
 from qkexport.match.sizes import Size
 
 _HIDES: Final = -1e4  # exp of it is zero whatever the normalized scores are
@@ -75,9 +76,10 @@ def _with_mask(
     if kept is None:
         return dataclasses.replace(found, masks=(*found.masks, mask))
     condition, negated, fill = kept
-    parts = (
-        [(condition, negated)] if negated else [(view, False) for view in _all_of(facts, condition)]
-    )
+    parts = [(view, False) for view in _all_of(facts, condition)]
+    if negated:
+        hides_nothing = facts.elements.of(condition.value) is False
+        parts = [] if hides_nothing else [(condition, True)]
     split = found
     rest: list[View] = []
     for view, inverted in parts:
@@ -114,9 +116,8 @@ def _as_kept(facts: Facts, mask: Mask) -> tuple[View, bool, float] | None:
 
 
 def _all_of(facts: Facts, view: View) -> Iterator[View]:
-    """The conditions that And joins."""
-    array = facts.constants.array(view.value)
-    if array is not None and array.all():
+    """The conditions that And joins; without those that always hold."""
+    if facts.elements.of(view.value) is True:
         return
     node = producer(view.value, "And")
     move = step_back(facts, view)
@@ -140,9 +141,6 @@ def _narrowed(
     facts: Facts, found: Visibility, view: View, rows: Rows, *, inverted: bool
 ) -> Visibility | None:
     """The visibility with one more bound, or None where a condition is no bound."""
-    same_in_all = {HEAD} if rows.past.sizes else {BATCH, HEAD}
-    if {label for factors in view.layout for label in labels(factors)} & same_in_all:
-        return None
     bound = find_bound(facts, view)
     if bound is None:
         return None
