@@ -23,11 +23,12 @@ bool has_valid_heads(const AttentionParams& p) {
          p.head_dim > 0 && p.head_dim_v > 0;
 }
 
-// Also what no grid could cover, so that the products below stay inside 64 bits.
+// Also what no grid could cover, so that the products below stay inside 64 bits, and more rows than
+// an int counts where all heads of a few queries are packed.
 bool has_excessive_size(const AttentionParams& p) {
   return p.seqlen_q > kMaxSeqlen || p.seqlen_kv > kMaxSeqlen || p.seqlen_total > kMaxSeqlen ||
          p.head_dim > kMaxHeadDim || p.head_dim_v > kMaxHeadDim || p.batch_size > kMaxBlocks ||
-         p.num_heads > kMaxBlocks || p.batch_size * p.num_heads > kMaxBlocks;
+         p.num_heads > kMaxBlocks / kDecodeSeqlen || p.batch_size * p.num_heads > kMaxBlocks;
 }
 
 bool has_valid_rotary(const AttentionParams& p) {
@@ -42,13 +43,14 @@ bool has_valid_rotary(const AttentionParams& p) {
 template <class T>
 Status launch_tensor_core(const LaunchPlan& plan, const KernelArguments& a, Stream stream) {
   const int64_t blocks = plan.attention_blocks;
+  const int keys = plan.key_block;
   switch (plan.head_dim_bucket) {
     case 64:
-      return launch_attention<T, 64>(a, blocks, stream);
+      return launch_attention<T, 64>(a, blocks, keys, stream);
     case 128:
-      return launch_attention<T, 128>(a, blocks, stream);
+      return launch_attention<T, 128>(a, blocks, keys, stream);
     case 256:
-      return launch_attention<T, 256>(a, blocks, stream);
+      return launch_attention<T, 256>(a, blocks, keys, stream);
     default:
       return Status::kUnsupportedSize;
   }

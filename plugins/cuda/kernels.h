@@ -9,8 +9,10 @@
 
 namespace qkexport::cuda {
 
+// `key_block`: that of the device, LaunchPlan::key_block.
 template <class T, int kHeadDim>
-Status launch_attention(const KernelArguments& arguments, int64_t blocks, Stream stream);
+Status launch_attention(const KernelArguments& arguments, int64_t blocks, int key_block,
+                        Stream stream);
 
 template <class T, int kHeadDim>
 Status launch_simt_attention(const KernelArguments& arguments, int64_t blocks, Stream stream);

@@ -17,11 +17,15 @@ int bucket(const AttentionParams& p) {
   return width <= 64 ? 64 : width <= 128 ? 128 : width <= 256 ? 256 : 512;
 }
 
-// Before sm_80 the tensor cores do not know bf16, and 64 KiB of shared memory end at head_dim 128.
+// sm_80 brought bf16 to the tensor cores and asynchronous copies. Kernels decide by what they are
+// compiled for, which is older than the device nowhere: CMakeLists.txt embeds no PTX before 80.
+bool is_ampere_or_newer(const DeviceFeatures& device) { return device.compute_capability >= 80; }
+
+// Before it 64 KiB of shared memory end at head_dim 128.
 AttentionPath choose_path(const AttentionParams& p, const DeviceFeatures& device) {
-  const int limit = device.compute_capability >= 80 ? 256 : 128;
+  const int limit = is_ampere_or_newer(device) ? 256 : 128;
   const bool has_type = p.dtype == DataType::kFloat16 ||
-                        (p.dtype == DataType::kBFloat16 && device.compute_capability >= 80);
+                        (p.dtype == DataType::kBFloat16 && is_ampere_or_newer(device));
   return has_type && bucket(p) <= limit ? AttentionPath::kTensorCore : AttentionPath::kSimt;
 }
 
@@ -100,6 +104,7 @@ LaunchPlan make_plan(const AttentionParams& params, const DeviceFeatures& device
   plan.path = choose_path(params, device);
   plan.head_dim_bucket =
       plan.path == AttentionPath::kTensorCore ? bucket(params) : simt_bucket(params);
+  plan.key_block = key_block(plan.head_dim_bucket, is_ampere_or_newer(device));
   plan_statistics(plan);
   plan_prologue(plan);
   plan_bound(plan);

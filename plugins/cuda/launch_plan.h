@@ -27,6 +27,7 @@ enum class AttentionPath { kTensorCore, kSimt };
 struct LaunchPlan {
   AttentionPath path;
   int head_dim_bucket;  // largest head_dim of the chosen instantiation: 64, 128, 256 or 512
+  int key_block;        // keys per step of the tensor-core kernel
 
   bool normalizes_hidden;  // norm_axis "hidden": the statistics pass runs
   bool keys_in_workspace;  // transformed keys that no present asks for

@@ -17,7 +17,14 @@ constexpr int row_fragments(int head_dim) { return head_dim <= 128 ? 2 : 1; }
 // accumulator's row_fragments * head_dim / 2: at head_dim 128 a step of 64 does not fit 255
 // registers without spilling, at 64 it does. Shared memory: 48 KiB at 64, 64 KiB at 128 and 96 KiB
 // at 256, inside the 99 KiB that sm_86 and sm_89 offer.
-constexpr int key_block(int head_dim) { return head_dim <= 64 ? 64 : 32; }
+// Without asynchronous copies what is on its way to shared memory takes registers too, and a step
+// of 64 spills at head_dim 64 as well. A step of 32 takes 32 KiB there: two blocks in the 64 KiB
+// that a multiprocessor of sm_75 has.
+constexpr int key_block(int head_dim, bool copies_asynchronously) {
+  return head_dim <= 64 && copies_asynchronously ? 64 : 32;
+}
+template <int kHeadDim, bool kCopiesAsynchronously>
+inline constexpr int kKeyBlock = key_block(kHeadDim, kCopiesAsynchronously);
 
 // Elements between rows in shared memory: a power of two of at least 64, so that the swizzle of
 // eight 16-byte chunks stays inside a row.
@@ -45,18 +52,23 @@ constexpr int attention_block_rows(int head_dim) {
   return kAttentionWarps * 16 * row_fragments(head_dim);
 }
 
-template <class T, int kHeadDimension>
+// Queries, and the keys and values of every stage.
+constexpr int attention_shared_bytes(int head_dim, int key_block, int element_bytes) {
+  const int rows = attention_block_rows(head_dim) + 2 * kStages * key_block;
+  return rows * row_pitch(head_dim) * element_bytes;
+}
+
+inline constexpr int kAttentionThreads = kAttentionWarps * 32;
+
+template <class T, int kHeadDimension, int kKeys>
 struct AttentionTraits {
   using Element = T;
   static constexpr int kHeadDim = kHeadDimension;
   static constexpr int kPitch = row_pitch(kHeadDim);
   static constexpr int kRowFragments = row_fragments(kHeadDim);
   static constexpr int kBlockM = attention_block_rows(kHeadDim);
-  static constexpr int kBlockN = key_block(kHeadDim);
-  static constexpr int kThreads = kAttentionWarps * 32;
-  static constexpr int kTileBytes = kBlockN * kPitch * static_cast<int>(sizeof(T));
-  static constexpr int kSharedBytes =
-      kBlockM * kPitch * static_cast<int>(sizeof(T)) + 2 * kStages * kTileBytes;
+  static constexpr int kBlockN = kKeys;
+  static constexpr int kThreads = kAttentionThreads;
 };
 
 }  // namespace qkexport::cuda

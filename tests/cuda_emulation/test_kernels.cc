@@ -4,12 +4,14 @@
 #include <cstring>
 #include <functional>
 
+#include "case_generator.h"
 #include "check.h"
 #include "cuda_emulation/control.h"
 #include "device_run.h"
 #include "expect.h"
 #include "launch_plan.h"
 #include "qkexport/cuda/attention_cuda.h"
+#include "tile_config.cuh"
 #include "workspace_layout.h"
 
 namespace {
@@ -243,6 +245,48 @@ void devices_before_sm_80_get_kernels_they_have() {
   cuda_emulation::set_options({});
 }
 
+// Without asynchronous copies the fp16 kernel of head_dim up to 64 takes smaller steps of keys.
+bool has_smaller_steps(const AttentionCase& c) {
+  return c.dtype == DataType::kFloat16 && std::max(c.head_dim, c.head_dim_v) <= 64;
+}
+
+void steps_of_devices_before_sm_80_serve_every_choice() {
+  cuda_emulation::set_options({1, 75});
+  int ran = 0;
+  for (const AttentionCase& c : cases::covering_cases(75, 120, 129)) {
+    if (!has_smaller_steps(c)) continue;
+    ++ran;
+    EXPECT(passes(c));
+  }
+  EXPECT(ran >= 12);
+  for (AttentionCase c : {prefill(257, 4, 2, 64), decode(2048)}) {
+    c.dtype = DataType::kFloat16;
+    EXPECT(has_smaller_steps(c));
+    counters() = {};
+    EXPECT(passes(c));
+    EXPECT(counters().ldmatrix_conflicts == 0);
+    c.fill = cases::Fill::kNonfiniteRows;
+    c.causal = Causal::kLowerRight;
+    EXPECT(passes(c));
+  }
+  cuda_emulation::set_options({});
+}
+
+// Bytes of shared memory: two blocks a multiprocessor, and what one block may have at all.
+void shared_memory_leaves_room_for_two_blocks() {
+  const auto bytes = [](int head_dim, bool asynchronous) {
+    return cuda::attention_shared_bytes(head_dim, cuda::key_block(head_dim, asynchronous), 2);
+  };
+  EXPECT(bytes(64, false) == 32 << 10);
+  EXPECT(bytes(128, false) == 64 << 10);  // all that sm_75 has: one block
+  EXPECT(bytes(64, true) == 48 << 10);
+  EXPECT(bytes(128, true) == 64 << 10);
+  EXPECT(bytes(256, true) == 96 << 10);  // of 99 KiB on sm_86, sm_89 and sm_120
+  const AttentionParams p = cases::make_tensors(prefill(65, 2, 1, 64)).params;
+  EXPECT(cuda::make_plan(p, {75}).key_block == 32);
+  EXPECT(cuda::make_plan(p, {80}).key_block == 64);
+}
+
 void sizes_without_a_kernel_are_refused() {
   const cases::CaseTensors tensors = cases::make_tensors(prefill(4, 2, 1, 16));
   const auto refusal = [&](const std::function<void(AttentionParams&)>& change) {
@@ -268,6 +312,8 @@ void sizes_without_a_kernel_are_refused() {
     EXPECT(refusal([&](AttentionParams& p) { p.*size = int64_t{1} << 62; }) ==
            Status::kUnsupportedSize);
   }
+  EXPECT(refusal([](AttentionParams& p) { p.num_heads = int64_t{1} << 26; }) ==
+         Status::kUnsupportedSize);
   EXPECT(refusal([](AttentionParams& p) {
            p.batch_size = int64_t{1} << 30;
            p.num_heads = p.num_kv_heads = int64_t{1} << 30;
@@ -350,6 +396,8 @@ int main(int argc, char** /*argv*/) {
   RUN(results_agree_on_both_sides_of_the_score_bound);
   RUN(old_keys_count_for_the_score_bound);
   RUN(devices_before_sm_80_get_kernels_they_have);
+  RUN(steps_of_devices_before_sm_80_serve_every_choice);
+  RUN(shared_memory_leaves_room_for_two_blocks);
   RUN(sizes_without_a_kernel_are_refused);
   RUN(a_workspace_that_is_too_small_is_refused_before_any_launch);
   RUN(workspaces_beyond_32_bits_are_counted_in_full);

@@ -76,10 +76,8 @@ QKEXPORT_DEVICE void load_key_block(const AttentionTiles<Traits>& tiles, int sta
 }
 
 template <class Traits>
-__global__ void __launch_bounds__(Traits::kThreads)
-    attention_kernel(const __grid_constant__ KernelArguments arguments) {
+QKEXPORT_DEVICE void attend(const KernelArguments& arguments) {
   using T = typename Traits::Element;
-  if (!has_mma<T>()) return;  // launch_plan.cc chooses another kernel there
   constexpr int kBlockN = Traits::kBlockN;
   constexpr int kRowFragments = Traits::kRowFragments;
   const AttentionParams& p = arguments.params;
@@ -154,6 +152,18 @@ __global__ void __launch_bounds__(Traits::kThreads)
     store_partial(o, state, factor, arguments, map, block, first_row);
   } else {
     store_output(o, state, tiles.query(), arguments, map, block.batch, first_row);
+  }
+}
+
+// One of the two is all that an architecture's code holds.
+template <class T, int kHeadDim>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attention_kernel(const __grid_constant__ KernelArguments arguments) {
+  if (!has_mma<T>()) return;  // launch_plan.cc chooses another kernel there
+  if (copies_asynchronously()) {
+    attend<AttentionTraits<T, kHeadDim, kKeyBlock<kHeadDim, true>>>(arguments);
+  } else {
+    attend<AttentionTraits<T, kHeadDim, kKeyBlock<kHeadDim, false>>>(arguments);
   }
 }
 

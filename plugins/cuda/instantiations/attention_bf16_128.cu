@@ -2,6 +2,6 @@
 
 namespace qkexport::cuda {
 
-template Status launch_attention<BFloat16, 128>(const KernelArguments&, int64_t, Stream);
+template Status launch_attention<BFloat16, 128>(const KernelArguments&, int64_t, int, Stream);
 
 }  // namespace qkexport::cuda

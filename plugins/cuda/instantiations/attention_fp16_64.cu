@@ -2,6 +2,6 @@
 
 namespace qkexport::cuda {
 
-template Status launch_attention<Half, 64>(const KernelArguments&, int64_t, Stream);
+template Status launch_attention<Half, 64>(const KernelArguments&, int64_t, int, Stream);
 
 }  // namespace qkexport::cuda

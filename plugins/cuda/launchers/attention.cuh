@@ -7,9 +7,11 @@
 namespace qkexport::cuda {
 
 template <class T, int kHeadDim>
-Status launch_attention(const KernelArguments& arguments, int64_t blocks, Stream stream) {
-  using Traits = AttentionTraits<T, kHeadDim>;
-  return launch(attention_kernel<Traits>, {blocks, Traits::kThreads, Traits::kSharedBytes}, stream,
+Status launch_attention(const KernelArguments& arguments, int64_t blocks, int key_block,
+                        Stream stream) {
+  const int shared_bytes = attention_shared_bytes(kHeadDim, key_block, sizeof(T));
+  return launch(attention_kernel<T, kHeadDim>,
+                {blocks, kAttentionThreads, static_cast<std::size_t>(shared_bytes)}, stream,
                 arguments);
 }
 

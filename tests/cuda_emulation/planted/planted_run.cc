@@ -19,7 +19,7 @@ Status run(const AttentionParams& params, void* workspace, std::size_t /*workspa
   const KernelArguments arguments = resolve_arguments(plan, workspace);
   Status status = launch_key_prologue<Half, 128>(arguments, plan.prologue_blocks, stream);
   if (status == Status::kSuccess) {
-    status = launch_attention<Half, 64>(arguments, plan.attention_blocks, stream);
+    status = launch_attention<Half, 64>(arguments, plan.attention_blocks, plan.key_block, stream);
   }
   if (status == Status::kSuccess && plan.combine_blocks > 0) {
     status = launch_combine<Half>(arguments, plan.combine_blocks, stream);

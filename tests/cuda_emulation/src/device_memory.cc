@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda_emulation/control.h"
+#include "cuda_emulation/device.h"
 
 namespace qkexport::cases {
 
@@ -37,7 +38,9 @@ bool copy_to_host(void* host, const void* device, std::size_t bytes) {
   return true;
 }
 
-void device_shuffle(uint64_t seed) { cuda_emulation::set_options({seed, 80}); }
+void device_shuffle(uint64_t seed) {
+  cuda_emulation::set_options({seed, cuda_emulation::compute_capability()});
+}
 
 bool device_synchronize() { return true; }
 

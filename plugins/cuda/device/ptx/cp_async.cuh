@@ -2,7 +2,8 @@
 //
 // The bytes have arrived for the thread that copied them after cp_async_wait, for the others after
 // a barrier behind it. With valid == false nothing is read and zeros are written. Before sm_80 the
-// copy is an ordinary load and store, and commit and wait are empty.
+// copy is an ordinary load and store, and commit and wait are empty: copies_asynchronously() says
+// which it is.
 #pragma once
 
 #include "device/platform.cuh"
@@ -10,6 +11,9 @@
 namespace qkexport::cuda {
 
 #if defined(QKEXPORT_CUDA_EMULATION)
+
+// An architecture is given to the emulation when it runs.
+QKEXPORT_DEVICE bool copies_asynchronously() { return cuda_emulation::compute_capability() >= 80; }
 
 QKEXPORT_DEVICE void cp_async_16(void* shared, const void* global, bool valid) {
   cuda_emulation::cp_async_16(shared, global, valid);
@@ -21,6 +25,8 @@ QKEXPORT_DEVICE void cp_async_wait() {
 }
 
 #elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+QKEXPORT_DEVICE constexpr bool copies_asynchronously() { return true; }
 
 // L2 fetches 128 bytes: the neighbouring chunks of a row are asked for by the same warp anyway.
 QKEXPORT_DEVICE void cp_async_16(void* shared, const void* global, bool valid) {
@@ -36,6 +42,8 @@ QKEXPORT_DEVICE void cp_async_wait() {
 }
 
 #else
+
+QKEXPORT_DEVICE constexpr bool copies_asynchronously() { return false; }
 
 QKEXPORT_DEVICE void cp_async_16(void* shared, const void* global, bool valid) {
   uint4 value = make_uint4(0, 0, 0, 0);
