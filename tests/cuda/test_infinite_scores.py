@@ -18,7 +18,12 @@ __all__ = ["emulated_library"]  # a fixture
 
 CHANNEL = 2  # where keys are spoiled; queries are positive there
 SPEC = AttentionSpec(
-    num_heads=1, num_kv_heads=1, scale=1.0, qk_norm=QkNorm.L2, qk_norm_epsilon=1e-6, normalize_key=0
+    num_heads=1,
+    num_kv_heads=1,
+    scale=1.0,
+    qk_norm=QkNorm.L2,
+    qk_norm_epsilon=1e-6,
+    normalize_key=False,
 )
 SIZES = [(3, 5, 8), (70, 70, 64), (1, 600, 64)]  # prefill, both kinds of softmax; split keys
 
