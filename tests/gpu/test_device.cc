@@ -116,6 +116,7 @@ void check(const char* of, const AttentionCase& c) {
 }  // namespace
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   check("prefill", prefill());
   check("decode", decode());
   check("float32", without_tensor_cores());

@@ -19,7 +19,8 @@ namespace {
 
 using namespace qkexport;
 
-constexpr int kRunsPerSample = 5;
+// Enough that the launches of one run hide behind the work of those before it.
+constexpr int kRunsPerSample = 20;
 
 class Workspace {
  public:
@@ -66,25 +67,35 @@ double median_microseconds(const AttentionParams& params, const Workspace& works
   return samples[repetitions / 2];
 }
 
-bool time_problem(const gpu::NamedProblem& named, int repetitions) {
-  const cases::CaseTensors host = cases::make_tensors(named.problem);
-  const cases::DeviceTensors device(host);
-  const Workspace workspace(cuda::workspace_size(device.params()));
+// Microseconds of a run, 0 where it ran once without being timed, negative where something failed.
+double time_on_device(const AttentionParams& params, int repetitions) {
+  const Workspace workspace(cuda::workspace_size(params));
   cudaStream_t stream = nullptr;
-  if (!device.good() || cudaStreamCreate(&stream) != cudaSuccess) return false;
+  if (cudaStreamCreate(&stream) != cudaSuccess) return -1.0;
   double time = -1.0;
   if (repetitions > 0) {
-    time = median_microseconds(device.params(), workspace, stream, repetitions);
-  } else if (workspace.run(device.params(), stream) &&
-             cudaStreamSynchronize(stream) == cudaSuccess) {
+    time = median_microseconds(params, workspace, stream, repetitions);
+  } else if (workspace.run(params, stream) && cudaStreamSynchronize(stream) == cudaSuccess) {
     time = 0.0;
   }
   cudaStreamDestroy(stream);
+  return time;
+}
+
+bool time_problem(const gpu::NamedProblem& named, int repetitions) {
+  const cases::CaseTensors host = cases::make_tensors(named.problem);
+  const cases::DeviceTensors device(host);
+  const double time = device.good() ? time_on_device(device.params(), repetitions) : -1.0;
+  if (time < 0.0) {
+    const char* reason = cudaGetErrorString(cudaGetLastError());
+    std::printf("%-18s FAILED: %s\n", named.name.c_str(), reason);
+    return false;
+  }
   const double per_second = time > 0.0 ? 1e6 / time : 0.0;
   std::printf("%-18s %10.1f %8.1f %8.0f\n", named.name.c_str(), time,
               1e-12 * gpu::flops(named.problem) * per_second,
               1e-9 * gpu::least_bytes(named.problem) * per_second);
-  return time >= 0.0;
+  return true;
 }
 
 }  // namespace
@@ -94,6 +105,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: time_kernels REPETITIONS [NAME...]\n");
     return 2;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   const std::vector<std::string> wanted(argv + 2, argv + argc);
   bool good = true;
   std::printf("%-18s %10s %8s %8s\n", "problem", "us", "TFLOP/s", "GB/s");
@@ -101,6 +113,5 @@ int main(int argc, char** argv) {
     if (!wanted.empty() && std::count(wanted.begin(), wanted.end(), named.name) == 0) continue;
     good = time_problem(named, std::atoi(argv[1])) && good;
   }
-  if (!good) std::printf("FAILED: %s\n", cudaGetErrorString(cudaGetLastError()));
   return good ? 0 : 1;
 }

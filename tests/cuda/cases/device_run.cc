@@ -21,7 +21,9 @@ std::string run_parameters(const AttentionParams& params) {
 
 std::string run_on_device(CaseTensors& tensors) {
   const DeviceTensors device(tensors);
-  if (!device.good()) return "the device has no memory left";
+  if (!device.good()) {
+    return std::string("the tensors cannot be placed on the device: ") + device_error();
+  }
   const std::string fault = run_parameters(device.params());
   if (!fault.empty()) return fault;
   return device.fetch(tensors) ? "" : "results cannot be read back";

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: run_cases SEED COUNT MAX_SEQLEN [INDEX]\n");
     return 2;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a run that is ended has said what it found
   const std::vector<AttentionCase> cases =
       covering_cases(std::strtoull(argv[1], nullptr, 10), std::atoll(argv[2]), std::atoll(argv[3]));
   const long long only = argc > 4 ? std::atoll(argv[4]) : -1;
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
     if (only >= 0 && static_cast<long long>(i) != only) continue;
     const CheckResult result = check_case(cases[i]);
     ++ran;
+    if (ran % 100 == 0) std::printf("%d of %zu cases ran\n", ran, cases.size());
     if (result.tolerance > 0.0 && result.error / result.tolerance > worst) {
       worst = result.error / result.tolerance;
     }

@@ -68,6 +68,7 @@ AttentionCase norm_over_heads(DataType dtype) {
 }  // namespace
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   int ran = 0;
   int failed = 0;
   for (const auto& make :
