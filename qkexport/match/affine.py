@@ -114,11 +114,15 @@ def of_array(array: npt.NDArray[np.generic]) -> Element | None:
         return None
     start = (0,) * array.ndim
     first = int(array[start])
+    if abs(first) > _MAX_NUMBER:
+        return None
     fitted: npt.NDArray[np.int64] = np.full((1,) * array.ndim, first, np.int64)
     slopes = []
     for place, size in enumerate(array.shape):
         step = (*start[:place], 1, *start[place + 1 :])
         slopes.append(int(array[step]) - first if size > 1 else 0)
+        if abs(slopes[-1]) > _MAX_SLOPE:
+            return None
         along = [size if i == place else 1 for i in range(array.ndim)]
         fitted = fitted + slopes[-1] * np.arange(size).reshape(along)
     return Affine(Offset(first), tuple(slopes)) if np.array_equal(array, fitted) else None

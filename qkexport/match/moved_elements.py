@@ -229,7 +229,7 @@ def _running_sum(elements: Elements, node: ir.Node, sizes: Sizes) -> Element | N
     element = elements.of(node.inputs[0])
     place = elements.scalar(node.inputs[1])
     each = element.known if isinstance(element, Affine) else None
-    if each is None or place is None or place.known is None:
+    if each is None or place is None or place.known is None or not sizes:
         return None
     flags = [node.attributes.get(name) for name in ("exclusive", "reverse")]
     exclusive, backwards = (flag is not None and bool(flag.as_int()) for flag in flags)

@@ -66,9 +66,12 @@ class Shapes:
         known = self._vectors[value]
         if known is not None:
             return known
+        array = self._constants.array(value)
         integers = self._constants.integers(value)
-        if integers is None or len(integers) > _MAX_VECTOR:
+        if array is None or integers is None or len(integers) > _MAX_VECTOR:
             return None
+        if array.ndim > 1 and len(integers) > 1:
+            return None  # a matrix, which broadcasts and is cut in other ways
         return tuple(Size(item) if item >= 0 else None for item in integers)
 
     def integers(self, value: ir.Value | None) -> tuple[int, ...] | None:
@@ -231,16 +234,28 @@ def _squeeze(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None
 
 def _expand(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
     target = shapes.vector(node.inputs[1])
+    literal = shapes.constants().integers(node.inputs[1])
     if target is None:
         return None
+    if literal is not None:
+        target = tuple(ONE if item < 0 else Size(item) for item in literal)  # both keep it
     rank = max(len(target), len(inputs[0]))
     padded = (ONE,) * (rank - len(inputs[0])) + inputs[0]
     wanted: list[Size | None] = [ONE] * (rank - len(target))
     wanted.extend(target)
     return tuple(
-        size if goal is None or goal == ONE else goal
-        for size, goal in zip(padded, wanted, strict=True)
+        _expanded(size, goal) or Size(1, (f"{node.outputs[0].name}@{place}",))
+        for place, (size, goal) in enumerate(zip(padded, wanted, strict=True))
     )
+
+
+def _expanded(size: Size, goal: Size | None) -> Size | None:
+    """The larger of two sizes; None where that is not known before run time."""
+    if goal is None:
+        return size if size.known not in (None, 1) else None
+    if goal == ONE or (size.known is not None and size != ONE):
+        return size
+    return goal if size in (ONE, goal) or goal.known is not None else None
 
 
 def _tile(shapes: Shapes, node: ir.Node, inputs: list[Sizes]) -> Sizes | None:
@@ -322,6 +337,8 @@ def slice_ranges(shapes: Shapes, node: ir.Node, sizes: Sizes) -> dict[int, range
     starts, ends = fields[0] or (), fields[1] or ()
     axes = fields[2] if len(fields) > 2 and fields[2] is not None else tuple(range(len(starts)))
     steps = fields[3] if len(fields) > 3 and fields[3] is not None else (1,) * len(starts)
+    if len({len(starts), len(ends), len(axes), len(steps)}) > 1 or 0 in steps:
+        return None  # not what the operator takes
     result: dict[int, range] = {}
     for start, end, place, step in zip(starts, ends, axes, steps, strict=True):
         length = sizes[place % len(sizes)].known
@@ -377,7 +394,7 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
         return None
     known = [vector for vector in vectors if vector is not None]
     if node.op_type in ("Squeeze", "Unsqueeze", "Cast", "Identity", "Reshape"):
-        return known[0]
+        return known[0] if _stays_vector(shapes, node, len(known[0])) else None
     if node.op_type == "Concat" and len(known) == len(vectors):
         return tuple(itertools.chain.from_iterable(known))
     if node.op_type in ("Slice", "Gather"):
@@ -385,6 +402,15 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
     if node.op_type in ("Mul", "Div") and len(known) == len(vectors) == 2:
         return tuple(_arithmetic(node.op_type, known[0], known[1]))
     return None
+
+
+def _stays_vector(shapes: Shapes, node: ir.Node, length: int) -> bool:
+    """Whether a vector is still one, or a single element, of the same numbers."""
+    if node.op_type == "Cast":
+        return node.attributes["to"].as_int() != ir.DataType.BOOL
+    if length == 1 or node.op_type in ("Squeeze", "Identity"):
+        return True
+    return node.op_type == "Reshape" and len(shapes.vector(node.inputs[1]) or ()) == 1
 
 
 def _without_minus_one(shapes: Shapes, node: ir.Node) -> Vector | None:
@@ -403,7 +429,9 @@ def _without_minus_one(shapes: Shapes, node: ir.Node) -> Vector | None:
 def _selected(shapes: Shapes, node: ir.Node, items: Vector) -> Vector | None:
     if node.op_type == "Gather":
         places = shapes.integers(node.inputs[1])
-        return None if places is None else tuple(items[i] for i in places)
+        if places is None or any(not -len(items) <= i < len(items) for i in places):
+            return None
+        return tuple(items[i] for i in places)
     cuts = slice_ranges(shapes, node, (Size(len(items)),))
     if cuts is None:
         return None
@@ -411,8 +439,12 @@ def _selected(shapes: Shapes, node: ir.Node, items: Vector) -> Vector | None:
 
 
 def _arithmetic(op_type: str, left: Vector, right: Vector) -> Iterator[Size | None]:
-    length = max(len(left), len(right))
-    for a, b in zip(left * (length // len(left)), right * (length // len(right)), strict=True):
+    """Of vectors of one length, or of a vector and a single element."""
+    if len(left) == 1:
+        left = left * len(right)
+    if len(right) == 1:
+        right = right * len(left)
+    for a, b in zip(left, right, strict=False):
         if a is None or b is None:
             yield None
         else:

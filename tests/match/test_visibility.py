@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-import onnx.parser
-import onnx.shape_inference
 import onnx_ir as ir
 import pytest
 from fused_model import fuse, run
+from onnx_text import read_model
 
 _TEXT = """<ir_version: 10, opset_import: ["" : 24]>
 masked (float[b,2,s,8] q, float[b,2,t,8] k, float[b,2,t,8] v, float[b,2,p,8] pk, float[b,2,p,8] pv,
@@ -50,22 +48,7 @@ def _model(body: str, parts: dict[str, str]) -> ir.Model:
     text = _TEXT.replace("BODY", body)
     for name, part in parts.items():
         text = text.replace(name, part)
-    proto = onnx.parser.parse_model(text)
-    _sort(proto.graph)
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
-
-
-def _sort(graph: onnx.GraphProto) -> None:
-    """Orders nodes by their inputs, so that the text can say things where they are read best."""
-    known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
-    waiting, ordered = list(graph.node), []
-    while waiting:
-        node = next(n for n in waiting if known.issuperset(n.input))
-        waiting.remove(node)
-        known.update(node.output)
-        ordered.append(node)
-    del graph.node[:]
-    graph.node.extend(ordered)
+    return read_model(text)
 
 
 def _inputs(rows: int, columns: int, past: int, padded: int) -> dict[str, npt.NDArray[Any]]:
