@@ -55,8 +55,8 @@ gpu() {  # FIELD of the first GPU
 }
 
 architecture() {
-  local found
-  found=$(gpu compute_cap | tr -d '.')
+  local found=''
+  [[ -z ${QKEXPORT_CUDART_DIR:-} ]] && found=$(gpu compute_cap | tr -d '.')
   if [[ -n ${QKEXPORT_CUDA_ARCHITECTURES:-} ]]; then
     echo "$QKEXPORT_CUDA_ARCHITECTURES"
   elif [[ -n $found ]] && nvcc --list-gpu-arch | grep -qx "compute_$found"; then
