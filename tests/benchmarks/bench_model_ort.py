@@ -2,10 +2,12 @@
 
 A random-weight model of the shape of Qwen3-0.6B, with fewer layers by default: every layer costs
 the same, so a ratio hardly depends on how many there are. Logits are those of the last token. The
-contestants take turns; printed are medians, and the median of the ratios of one turn. On a shared
-machine --cpu counts CPU time on one thread instead of wall time.
+contestants take turns; printed are medians, and the median of the ratios of one turn, as soon as a
+length is done; an interrupt ends a length early, after its last whole turn. On a shared machine
+--cpu counts CPU time on one thread instead of wall time.
 
     python tests/benchmarks/bench_model_ort.py [--layers 4] [--lengths 512,4096] [--seconds 30]
+    python tests/benchmarks/bench_model_ort.py --layers 28 --folder F --lengths ''    converts only
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -31,6 +34,8 @@ from torch import nn
 from qkexport.conversion import convert
 from qkexport.input_options import DynamicDim, InputSpec
 from qkexport.native import register_ort
+
+_FEWEST_TURNS: Final = 3
 
 
 class Prefill(nn.Module):
@@ -59,23 +64,22 @@ class Prefill(nn.Module):
         return logits
 
 
-def write_models(folder: Path, layers: int) -> tuple[Path, Path]:
-    """The converted model and the plain export of the same module."""
-    module = Prefill(layers).eval()
-    converted, plain = folder / "converted.onnx", folder / "plain.onnx"
+def write_converted(module: nn.Module, path: Path) -> None:
+    """The converted model, which both fused and stock run."""
     spec = InputSpec("input_ids", (1, 512), "int64")
     axes = [DynamicDim("input_ids", 1, "seq")]
     inputs = {spec.name: spec}
-    result = convert(
-        module, converted, inputs=inputs, dynamic=axes, require_fused="all", verify=False
-    )
-    assert result
+    assert convert(module, path, inputs=inputs, dynamic=axes, require_fused="all", verify=False)
+
+
+def write_plain(module: nn.Module, path: Path) -> None:
+    """The plain export of the same module."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
             (torch.zeros(1, 512, dtype=torch.int64),),
-            str(plain),
+            str(path),
             input_names=["input_ids"],
             dynamo=True,
             opset_version=24,
@@ -83,7 +87,18 @@ def write_models(folder: Path, layers: int) -> tuple[Path, Path]:
             external_data=True,
             verbose=False,
         )
-    return converted, plain
+
+
+def write_models(folder: Path, layers: int, *, plain: bool) -> tuple[Path, Path | None]:
+    """Converted model and plain export, written where the folder does not hold them."""
+    paths = folder / "converted.onnx", folder / "plain.onnx"
+    writers = (write_converted, write_plain) if plain else (write_converted,)
+    missing = [(w, path) for w, path in zip(writers, paths, strict=False) if not path.exists()]
+    module = Prefill(layers).eval() if missing else None
+    for writer, path in missing:
+        assert module is not None
+        writer(module, path)
+    return paths[0], paths[1] if plain else None
 
 
 def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSession:
@@ -99,57 +114,74 @@ def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSessi
 
 def measure(
     runs: Mapping[str, Callable[[], object]], seconds: float, clock: Callable[[], float]
-) -> dict[str, list[float]]:
+) -> list[dict[str, float]]:
+    """Times of every contestant, turn by turn."""
     for run in runs.values():
         run()
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    turns: list[dict[str, float]] = []
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or len(times["fused"]) < 3:
-        for name, run in runs.items():
-            start = clock()
-            run()
-            times[name].append(clock() - start)
-    return times
+    try:
+        while time.perf_counter() < deadline or len(turns) < _FEWEST_TURNS:
+            turn = {}
+            for name, run in runs.items():
+                start = clock()
+                run()
+                turn[name] = clock() - start
+            turns.append(turn)
+    except KeyboardInterrupt:
+        if not turns:
+            raise
+    return turns
 
 
-def main() -> None:
+def row(length: int, turns: Sequence[Mapping[str, float]]) -> str:
+    """One line of the table; a contestant that did not take part is a dash."""
+    own = statistics.median(turn["fused"] for turn in turns)
+    cells = [f"{length}", f"{own * 1e3:.0f}"]
+    for name in ("stock", "plain"):
+        ratios = [turn[name] / turn["fused"] for turn in turns if name in turn]
+        cells.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
+    return f"| {' | '.join([*cells, str(len(turns))])} |\n"
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--lengths", default="512,4096")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for each length")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="keeps the models there, or finds them there")
+    parser.add_argument("--without-plain", action="store_true", help="no plain export")
     parser.add_argument("--cpu", action="store_true", help="CPU time on one thread")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
     clock = time.perf_counter
     if options.cpu:
         options.threads, clock = 1, time.process_time
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        paths = folder / "converted.onnx", folder / "plain.onnx"
-        if not all(path.exists() for path in paths):
-            paths = write_models(folder, options.layers)
+        converted, plain = write_models(folder, options.layers, plain=not options.without_plain)
+        if not options.lengths:
+            return
         sessions = {
-            "fused": open_session(paths[0], options.threads, fused=True),
-            "stock": open_session(paths[0], options.threads, fused=False),
-            "plain": open_session(paths[1], options.threads, fused=False),
+            "fused": open_session(converted, options.threads, fused=True),
+            "stock": open_session(converted, options.threads, fused=False),
         }
+        if plain is not None:
+            sessions["plain"] = open_session(plain, options.threads, fused=False)
         write = sys.stdout.write
         write(f"{options.layers} layers, {options.threads} threads\n")
-        write("| tokens | fused ms | vs stock | vs plain export |\n|---|---|---|---|\n")
+        write("| tokens | fused ms | vs stock | vs plain export | turns |\n|---|---|---|---|---|\n")
         for length in map(int, options.lengths.split(",")):
             tokens = np.random.default_rng(0).integers(0, 151936, (1, length))
             runs = {
                 name: functools.partial(session.run, None, {"input_ids": tokens})
                 for name, session in sessions.items()
             }
-            times = measure(runs, options.seconds, clock)
-            own = statistics.median(times["fused"])
-            ratios = [
-                statistics.median(b / a for a, b in zip(times["fused"], times[name], strict=True))
-                for name in ("stock", "plain")
-            ]
-            write(f"| {length} | {own * 1e3:.0f} | {ratios[0]:.2f} | {ratios[1]:.2f} |\n")
+            write(row(length, measure(runs, options.seconds, clock)))
             sys.stdout.flush()
 
 
