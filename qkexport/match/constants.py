@@ -135,11 +135,14 @@ def _constant_node(node: ir.Node) -> Array | None:
 
 
 def _static_shape(node: ir.Node) -> Array | None:
+    """The sizes that a Shape node selects, where these are known."""
     shape = None if node.inputs[0] is None else node.inputs[0].shape
-    if shape is None or not shape.is_static():
+    if shape is None:
         return None
     bounds = [node.attributes[n].as_int() if n in node.attributes else None for n in _BOUNDS]
-    return np.asarray(shape.numpy()[slice(*bounds)], np.int64)
+    dims = shape.dims[slice(*bounds)]
+    known = [dim for dim in dims if isinstance(dim, int)]
+    return np.asarray(known, np.int64) if len(known) == len(dims) else None
 
 
 def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from qkexport.match.core import Mask
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, producer
-from qkexport.match.grids import find_bound
+from qkexport.match.grids import Bound, find_bound
 from qkexport.match.layout import COLUMN, ROW, labels
 from qkexport.match.moves import step_back
 from qkexport.match.offsets import Offset
@@ -144,7 +144,10 @@ def _narrowed(
     bound = find_bound(facts, view)
     if bound is None:
         return None
-    bound = bound.negated() if inverted else bound
+    return _with_bound(found, bound.negated() if inverted else bound, rows)
+
+
+def _with_bound(found: Visibility, bound: Bound, rows: Rows) -> Visibility | None:
     distance = bound.limit.plus(rows.past, -1).known
     if distance is None:
         return None
@@ -190,12 +193,24 @@ def _with_drawn(
 ) -> Visibility:
     kept, fill = drawn
     past = rows.past.known
-    triangle = past is not None and np.array_equal(kept, _triangle(kept.shape, past))
-    if triangle and (alone or fill == -np.inf):
-        return dataclasses.replace(found, causal=True)
-    return dataclasses.replace(found, masks=(*found.masks, mask))
+    bounds = None if past is None else _band(kept, past)
+    split: Visibility | None = found
+    for bound in bounds or ():
+        split = None if split is None else _with_bound(split, bound, rows)
+    same = fill == -np.inf or (alone and bool(kept.any(axis=1).all()))
+    if bounds is None or split is None or not same:
+        return dataclasses.replace(found, masks=(*found.masks, mask))
+    return split
 
 
-def _triangle(shape: tuple[int, ...], past: int) -> npt.NDArray[np.bool_]:
-    """Column j of row i where j <= i + past."""
-    return np.arange(shape[1]) <= np.arange(shape[0])[:, None] + past
+def _band(kept: npt.NDArray[np.bool_], past: int) -> list[Bound] | None:
+    """The bounds that keep just these entries; none where all are kept."""
+    ahead = np.arange(kept.shape[1]) - np.arange(kept.shape[0])[:, None]
+    if not kept.any():
+        return None
+    least, most = int(ahead[kept].min()), int(ahead[kept].max())
+    if not np.array_equal(kept, (least <= ahead) & (ahead <= most)):
+        return None
+    upper = [Bound(True, Offset(most))] if most < ahead.max() or most == past else []
+    lower = [Bound(False, Offset(least))] if least > ahead.min() else []
+    return [*upper, *lower]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from fused_model import FusedModel, fuse, run
 from onnx_text import read_model
-
 from zoo.export import export_model, export_program, worst_error
 from zoo.family import Sample
 from zoo.language import causal_lm

@@ -44,8 +44,8 @@ _PAST = {
 _ATTENTION = "y = Attention <scale=0.4> (qn, all_k, all_v, mask)"
 
 
-def _model(body: str, parts: dict[str, str]) -> ir.Model:
-    text = _TEXT.replace("BODY", body)
+def _model(text: str, body: str, parts: dict[str, str]) -> ir.Model:
+    text = text.replace("BODY", body)
     for name, part in parts.items():
         text = text.replace(name, part)
     return read_model(text)
@@ -69,15 +69,17 @@ def _check(
     masked: bool,
     parts: dict[str, str] = _PLAIN,
     crossed: bool = False,
+    text: str = _TEXT,
+    lengths: tuple[int, ...] = (4, 7),
 ) -> None:
-    model = _model(body, parts)
+    model = _model(text, body, parts)
     fused = fuse(model)
     (match,) = fused.report.matches
     found = str(match.spec.causal), match.spec.window_left, match.spec.window_right
     assert found == spec
     assert ("attn_mask" in match.inputs) == masked
     past = 3 if parts is _PAST else 2
-    for rows in (4, 7):
+    for rows in lengths:
         columns = rows + 2 if crossed else rows
         inputs = _inputs(rows, columns, past, columns)
         (before,), (after,) = run(model, inputs), run(fused.model, inputs)
@@ -134,6 +136,34 @@ def test_rows_behind_a_past_count_from_it(
     body: str, spec: tuple[str, int, int], masked: bool
 ) -> None:
     _check(f"{body}\n  mask = Expand(keep, size)\n  {_ATTENTION}", spec, masked=masked, parts=_PAST)
+
+
+_DRAWN = {
+    "causal": ("keep = LessOrEqual(j, i)", _CAUSAL, False),
+    "window": ("keep = Greater(j, from)", ("none", 1, -1), False),
+    "ahead": ("keep = Less(j, from)", _NONE, True),
+    "after": ("keep = GreaterOrEqual(j, i)", ("none", 0, -1), False),
+    "all": ("keep = Less(j, far)", _NONE, False),
+    "diagonal": ("keep = Equal(j, i)", ("upper_left", 0, -1), False),
+    "blocks": ("keep = Equal(jm, im)", _NONE, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _DRAWN)
+def test_masks_known_before_run_time(name: str) -> None:
+    """At fixed sizes masks arrive as arrays."""
+    condition, spec, masked = _DRAWN[name]
+    lines = """from = Sub(i, two)
+  far = Add(i, eight)
+  eight = Mul(four, two)
+  four = Mul(two, two)
+  im = Mod(i, two)
+  jm = Mod(j, two)
+  mask = Expand(keep, size)"""
+    text = _TEXT.replace("float[b,2,s,8] q", "float[b,2,7,8] q")
+    text = text.replace("float[b,2,t,8] k", "float[b,2,7,8] k")
+    body = f"{condition}\n  {lines}\n  {_ATTENTION}"
+    _check(body, spec, masked=masked, text=text, lengths=(7,))
 
 
 _SCORES = """turned = Transpose<perm=[0,1,3,2]>(all_k)
