@@ -91,7 +91,11 @@ bool time_problem(const gpu::NamedProblem& named, int repetitions) {
     std::printf("%-18s FAILED: %s\n", named.name.c_str(), reason);
     return false;
   }
-  const double per_second = time > 0.0 ? 1e6 / time : 0.0;
+  if (time == 0.0) {
+    std::printf("%-18s ran\n", named.name.c_str());
+    return true;
+  }
+  const double per_second = 1e6 / time;
   std::printf("%-18s %10.1f %8.1f %8.0f\n", named.name.c_str(), time,
               1e-12 * gpu::flops(named.problem) * per_second,
               1e-9 * gpu::least_bytes(named.problem) * per_second);
