@@ -67,6 +67,8 @@ def _check_report(family: Family, fused: FusedModel) -> None:
             actual = getattr(match.spec, field)
             close = pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected
             assert actual == close, f"{match.name}: {field}"
+    if family.unmasked:
+        assert not any("attn_mask" in match.inputs for match in report.matches)
     nodes = [node for node in fused.model.graph if node.op_type == "QKNormAttention"]
     assert len(nodes) == family.fused
     assert all(_typed(value) for node in nodes for value in node.outputs)

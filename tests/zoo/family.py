@@ -37,6 +37,7 @@ class Family:
         implementations: Attention implementations the model has.
         opsets: Opsets to export at.
         quick: Exported in the quick test run too; others are like one that is.
+        unmasked: No fused attention reads a mask: what the model hides, the spec says.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Family:
     implementations: tuple[str, ...] = ("sdpa",)
     opsets: tuple[int, ...] = (20, 23, 24)
     quick: bool = True
+    unmasked: bool = False
 
     @property
     def expected(self) -> Mapping[str, Any]:
