@@ -120,6 +120,33 @@ TEST(a_row_that_sees_no_key_is_zero) {
   }
 }
 
+TEST(scores_of_minus_infinity_hide_their_keys_and_any_other_infinity_makes_nan) {
+  for (const DataType type : kTypes) {
+    for (const int64_t rows : kRowCounts) {
+      Problem p(sizes_with(rows), type);
+      p.params.normalize_key = false;
+      for (int64_t i = 0; i < rows; ++i) p.query.set(i * 24, 1.0);
+      for (int64_t j = 0; j < 200; ++j) p.key.set(j * 24, -INFINITY);
+      for (const auto* kernels : kernels_for(type)) {
+        CHECK(run(*kernels, p.params) == Status::kSuccess);
+        for (int64_t i = 0; i < p.output.size(); ++i) CHECK(p.output.get(i) == 0.0);
+      }
+      p.key.set(7 * 24, 0.5);  // all that is left to see
+      for (const auto* kernels : kernels_for(type)) {
+        CHECK(run(*kernels, p.params) == Status::kSuccess);
+        for (int64_t i = 0; i < p.output.size(); ++i) {
+          CHECK(std::abs(p.output.get(i) - p.value.get(7 * 24 + i % 24)) < tolerance(type));
+        }
+      }
+      p.key.set(150 * 24, INFINITY);
+      for (const auto* kernels : kernels_for(type)) {
+        CHECK(run(*kernels, p.params) == Status::kSuccess);
+        for (int64_t i = 0; i < p.output.size(); ++i) CHECK(std::isnan(p.output.get(i)));
+      }
+    }
+  }
+}
+
 TEST(a_row_of_lowest_float_masks_is_a_plain_softmax) {
   for (const DataType type : kTypes) {
     for (const int64_t rows : kRowCounts) {
