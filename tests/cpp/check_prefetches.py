@@ -32,10 +32,13 @@ VALUE_PANELS = (
     r"value_block|value_packed|PackedProducts::accum",
     "prefetcht0",
 )
+NEXT_KEYS = ("the next tile of keys", SCORE_PANELS[1], "prefetcht1")
+NEXT_VALUES = ("the next tile of values", VALUE_PANELS[1], "prefetcht1")
 EVERYWHERE = [QUERIES, KEYS, VALUES, MASKS, NEXT_MASKS, STREAMED_KEYS, STREAMED_VALUES]
+PANELS = [SCORE_PANELS, VALUE_PANELS, NEXT_KEYS, NEXT_VALUES]
 EXPECTED = {
-    "kernels_avx2": [*EVERYWHERE, SCORE_PANELS, VALUE_PANELS],
-    "kernels_avx512": [*EVERYWHERE, SCORE_PANELS, VALUE_PANELS],
+    "kernels_avx2": [*EVERYWHERE, *PANELS],
+    "kernels_avx512": [*EVERYWHERE, *PANELS],
     "kernels_amx": EVERYWHERE,  # its panels are registers, loaded whole
 }
 

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr int kExp2 = 0, kExp = 1, kTanh = 2;
+constexpr int kExp2 = 0, kExp = 1, kTanh = 2, kExp2Minus20 = 3;
 
 float evaluate(const qkexport::cpu::KernelTable& kernels, int function, float x) {
   float y = 0.0f;
@@ -42,6 +42,12 @@ TEST(exp2_is_within_2_ulp_where_the_result_is_normal) {
   check_ulps(kExp2, -125.99f, 0.0f, 2.0, [](double x) { return std::exp2(x); });
   check_ulps(kExp2, -1.0f, 1.0f, 2.0, [](double x) { return std::exp2(x); });
   check_ulps(kExp2, 0.0f, 126.9f, 2.0, [](double x) { return std::exp2(x); });
+}
+
+TEST(the_weight_of_a_bounded_score_is_within_2_ulp) {
+  check_ulps(kExp2Minus20, -21.0f, 21.0f, 2.0, [](double x) { return std::exp2(x - 20.0); });
+  check_ulps(kExp2Minus20, -1.0f, 1.0f, 2.0, [](double x) { return std::exp2(x - 20.0); });
+  check_ulps(kExp2Minus20, -100.0f, 100.0f, 2.0, [](double x) { return std::exp2(x - 20.0); });
 }
 
 TEST(exp_is_within_2_ulp_where_the_result_is_normal) {
@@ -82,6 +88,8 @@ TEST(exponentials_of_all_that_a_softmax_can_ask_are_within_2_ulp) {
   const uint32_t step = testing::full_grid() ? 11 : 4099;
   check_ulps_densely(kExp2, -1e-12f, -126.0f, step, [](double x) { return std::exp2(x); });
   check_ulps_densely(kExp, -1e-12f, -87.33f, step, [](double x) { return std::exp(x); });
+  const auto bounded = [](double x) { return std::exp2(x - 20.0); };
+  check_ulps_densely(kExp2Minus20, -1e-12f, -21.0f, step, bounded);
 }
 
 TEST(tanh_is_within_4_ulp) {

@@ -15,7 +15,11 @@ inline RowBlock prepare_block(const RowTile& t, int64_t first) {
   const int64_t depth = t.plan->head_dim;
   const int64_t rows = clamp(t.num_rows - first, 0, kBlockRows);
   const RowTransform transform = query_transform(*t.plan, t.workspace);
-  RowBlock block = {first, rows, {0, 0}, {t.key_begin, t.key_end}, t.rules.base2, false};
+  RowBlock block = {};
+  block.first = first;
+  block.rows = rows;
+  block.all = {t.key_begin, t.key_end};
+  block.bounded = t.rules.base2;
   float* dst = Products::query_rows(t, block);
   for (int64_t i = 0; i < rows; ++i) {
     Row& state = t.scratch.row_state[first + i];
@@ -23,6 +27,7 @@ inline RowBlock prepare_block(const RowTile& t, int64_t first) {
     load_query_row(t, transform, first + i, dst + i * depth, state);
     grow(block, state);
   }
+  if (block.bounded) block.reference = static_cast<int>(block.bound) + 1;
   Products::finish_queries(t, block);
   return block;
 }
@@ -63,8 +68,7 @@ inline Carry weigh(const RowTile& t, const RowBlock& block, const TileColumns& c
                                 : finish_scores(t.rules, row, columns, s);
     if (careful) remember_hidden(columns, s, t.scratch.hidden + i * kTileKeys);
     if (block.bounded) {
-      row.m = row.bound;
-      row.d += exponentiate(true, columns, row.bound, s, w);
+      bounded_softmax(finished, columns, block.reference, s, row, w);
       continue;
     }
     factors[i] = online_softmax(t.rules.base2, columns, seen, s, row, w);

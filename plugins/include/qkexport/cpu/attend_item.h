@@ -32,11 +32,15 @@ inline void write_output_row(const Plan& plan, Pair pair, int64_t pair_row, floa
   store_row(dst, p.dtype, 0, p.head_dim_v, o);
 }
 
-inline void finish_rows(const RowTile& t, const RowBlock& block, int64_t split) {
+inline void finish_rows(const RowTile& t, RowBlock& block, int64_t split) {
   const Plan& plan = *t.plan;
   const int64_t width = plan.params->head_dim_v;
   for (int64_t i = 0; i < block.rows; ++i) {
-    const Row& row = t.scratch.row_state[block.first + i];
+    Row& row = t.scratch.row_state[block.first + i];
+    if (block.bounded) {
+      row.m = static_cast<float>(block.reference);
+      row.d = sum(load(row.sums));
+    }
     float* o = t.scratch.output + (block.first + i) * plan.head_dim_v;
     const int64_t pair_row = t.first_row + block.first + i;
     if (!block.started) clear(o, width);
@@ -50,6 +54,7 @@ inline void finish_rows(const RowTile& t, const RowBlock& block, int64_t split) 
     partial[plan.head_dim_v] = row.m;
     partial[plan.head_dim_v + 1] = row.d;
   }
+  block.finished = true;
 }
 
 // Row tiles of a head descend: under a causal mask the heavy ones come first, and what is left
@@ -97,10 +102,15 @@ inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
     if (!seen) continue;
     const KeyTile tile = tile_at(blocks[0], sights[0], key);
     for (int64_t i = 0; i < count; ++i) {
-      if (sights[i] != Sight::kNone) attend_block<Products>(t, tile, sights[i], blocks[i]);
+      if (sights[i] == Sight::kNone) continue;
+      attend_block<Products>(t, tile, sights[i], blocks[i]);
+      // Now, not after the last block: its output is written while the next one computes.
+      if (blocks[i].any.end <= key + kTileKeys) finish_rows(t, blocks[i], split);
     }
   }
-  for (int64_t i = 0; i < count; ++i) finish_rows(t, blocks[i], split);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!blocks[i].finished) finish_rows(t, blocks[i], split);
+  }
 }
 
 // Item: a row tile of a pair of the wave (packed), or a part of the keys of a pair.
@@ -124,7 +134,7 @@ inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, i
     t.key_norm = largest_key_norm(packed, ceil_div(valid, kTileKeys));
     place_rows(plan, plan.row_tiles - 1 - part, t);
     return attend_row_tile<PackedProducts>(t, 0, [&](const RowBlock&, Sight, int64_t origin) {
-      return packed_tile(plan, packed, origin);
+      return packed_tile(plan, packed, origin, valid);
     });
   }
   t.key_norm = kInfinity;

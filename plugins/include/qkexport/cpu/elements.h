@@ -104,7 +104,8 @@ inline void store_row(void* data, DataType type, int64_t offset, int64_t n, cons
 inline __attribute__((always_inline)) void prefetch_row(const char* row, int64_t bytes) {
   for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset);
 }
-constexpr int64_t kRowsAhead = 16;
+// Farther than 1 to 3 KiB ahead costs 1 to 3 % at 512 tokens: about 16 lines can be under way.
+constexpr int64_t kRowsAhead = 6;
 
 inline float load_scalar(const void* data, DataType type, int64_t offset) {
   float x;

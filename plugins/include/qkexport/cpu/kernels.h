@@ -10,11 +10,17 @@
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
+inline Vec evaluate_vector(int function, Vec v) {
+  if (function == 0) return exp2(v);
+  if (function == 1) return exp(v);
+  return function == 2 ? tanh(v) : exp2_minus(v, 20);
+}
+
 inline void evaluate(int function, const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; i += kVecWidth) {
     const int64_t left = n - i;
     const Vec v = left < kVecWidth ? load_n(x + i, left) : load(x + i);
-    const Vec result = function == 0 ? exp2(v) : (function == 1 ? exp(v) : tanh(v));
+    const Vec result = evaluate_vector(function, v);
     if (left < kVecWidth) {
       store_n(y + i, result, left);
     } else {

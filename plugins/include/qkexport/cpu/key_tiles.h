@@ -9,7 +9,9 @@
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
-inline KeyTile packed_tile(const Plan& plan, const PackedPair& packed, int64_t origin) {
+inline KeyTile packed_tile(const Plan& plan, const PackedPair& packed, int64_t origin,
+                           int64_t end) {
+  const int64_t later = origin + kTileKeys < end ? origin + kTileKeys : origin;
   return {origin,
           packed.keys + origin * plan.head_dim,
           packed.values + origin * plan.head_dim_v,
@@ -18,6 +20,8 @@ inline KeyTile packed_tile(const Plan& plan, const PackedPair& packed, int64_t o
           0,
           DataType::kFloat32,
           DataType::kFloat32,
+          packed.keys + later * plan.head_dim,
+          packed.values + later * plan.head_dim_v,
           packed.tiles[origin / kTileKeys].finite != 0};
 }
 
@@ -27,7 +31,8 @@ inline KeyTile local_tile(const RowTile& t, int64_t origin) {
   auto* values = reinterpret_cast<Packed*>(t.scratch.values);
   pack_keys(*t.plan, t.workspace, t.pair, origin, end, t.scratch, keys);
   const bool finite = pack_values(*t.plan, t.pair, origin, end, t.scratch, values);
-  return {origin, keys, values, 0, 0, 0, DataType::kFloat32, DataType::kFloat32, finite};
+  return {origin, keys,   values, 0, 0, 0, DataType::kFloat32, DataType::kFloat32,
+          keys,   values, finite};
 }
 
 // Copies rows [begin, end) of a sequence that lie in several tensors, or are not normalized yet.

@@ -104,7 +104,12 @@ inline bool pack_values(const Plan& plan, Pair pair, int64_t begin, int64_t end,
         continue;
       }
       reader.read(first + i, nullptr, nullptr, row);
-      for (int64_t c = 0; c < width; c += kVecWidth) probe = fma(load(row + c), splat(0.0f), probe);
+      // A chain for each row, so that rows need not wait for one another.
+      Vec row_probe = splat(0.0f);
+      for (int64_t c = 0; c < width; c += kVecWidth) {
+        row_probe = fma(load(row + c), splat(0.0f), row_probe);
+      }
+      probe = add(probe, row_probe);
     }
     pack_value_rows(scratch.value_rows, width, first - begin, values);
   }

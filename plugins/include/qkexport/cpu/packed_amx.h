@@ -161,7 +161,8 @@ inline void score_tiles(const Packed* q, const Packed* k, int64_t depth, float* 
 
 // Scores of `rows` query rows with the columns [begin, end) of a tile, [rows][kTileKeys].
 inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int64_t padded_depth,
-                         int64_t /*depth*/, int64_t begin, int64_t end, float* s) {
+                         int64_t /*depth*/, int64_t begin, int64_t end, const Packed* /*later*/,
+                         float* s) {
   ProductScope::order_memory();
   for (int64_t column = begin; column < end; column += kKeyStep) {
     const Packed* panels = keys + column * padded_depth;
@@ -199,7 +200,7 @@ inline void rescale_rows(int64_t rows, int64_t width, const float* factors, int6
 // o = p . v + o * factor over the keys [begin, end) of a tile, o [kBlockRows][o_row].
 inline void value_packed(const Packed* p, int64_t rows, const Packed* values, int64_t begin,
                          int64_t end, int64_t width, const float* factors, Carry carry,
-                         int64_t o_row, float* o) {
+                         const Packed* /*later*/, int64_t o_row, float* o) {
   if (carry == Carry::kRescale) rescale_rows(rows, width, factors, o_row, o);
   const bool replace = carry == Carry::kReplace;
   ProductScope::order_memory();

@@ -59,18 +59,18 @@ inline float packed_value(const Packed* values, int64_t key, int64_t channel) {
 
 // Scores of `rows` query rows with the columns [begin, end) of a tile, [rows][kTileKeys].
 inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int64_t padded_depth,
-                         int64_t depth, int64_t begin, int64_t end, float* s) {
+                         int64_t depth, int64_t begin, int64_t end, const Packed* later, float* s) {
   with_row_count(rows, [&](auto count) {
-    score_block<count.value>(q, keys, padded_depth * kPanel, depth, begin, end, s);
+    score_block<count.value>(q, keys, padded_depth * kPanel, depth, begin, end, later, s);
   });
 }
 
 // o = p . v + o * factor over the keys [begin, end) of a tile, o [rows][o_row].
 inline void value_packed(const Packed* p, int64_t rows, const Packed* values, int64_t begin,
                          int64_t end, int64_t width, const float* factors, Carry carry,
-                         int64_t o_row, float* o) {
+                         const Packed* later, int64_t o_row, float* o) {
   with_row_count(rows, [&](auto count) {
-    value_block<count.value>(p, values, begin, end, width, factors, carry, o_row, o);
+    value_block<count.value>(p, values, begin, end, width, factors, carry, later, o_row, o);
   });
 }
 

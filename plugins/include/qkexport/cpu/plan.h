@@ -74,7 +74,8 @@ struct KernelTable {
   ItemFunction pack;
   ItemFunction attend;
   ItemFunction merge;
-  // Evaluates a vector function of vec_math.h for tests: 0 exp2, 1 exp, 2 tanh.
+  // Evaluates a vector function of vec_math.h for tests: 0 exp2, 1 exp, 2 tanh,
+  // 3 2^(x - 20).
   void (*evaluate)(int function, const float* x, int64_t n, float* y);
   // Null: these kernels serve every type. Else they serve bfloat16 only, and this table the others.
   const KernelTable* other_types;

@@ -25,18 +25,24 @@ struct PackedProducts {
     pack_query_block(t.scratch.rows, t.plan->head_dim, block.rows, queries(t, block));
   }
 
+  // What this block asks for of the tile [kTileKeys][width] that is read next.
+  static const Packed* later_part(const void* later, const RowBlock& block, int64_t width) {
+    return static_cast<const Packed*>(later) + block.first * kTileKeys * width / kTileRows;
+  }
+
   static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
                     const TileColumns& columns) {
     score_packed(queries(t, block), block.rows, static_cast<const Packed*>(tile.keys),
                  t.plan->head_dim, t.plan->params->head_dim, columns.begin, columns.end,
-                 t.scratch.scores);
+                 later_part(tile.later_keys, block, t.plan->head_dim), t.scratch.scores);
   }
 
   static void accumulate(const RowTile& t, const KeyTile& tile, const RowBlock& block,
                          const TileColumns& columns, const float* factors, Carry carry) {
     const int64_t o_row = t.plan->head_dim_v;
     value_packed(weights(t.scratch), block.rows, static_cast<const Packed*>(tile.values),
-                 columns.begin, columns.end, t.plan->params->head_dim_v, factors, carry, o_row,
+                 columns.begin, columns.end, t.plan->params->head_dim_v, factors, carry,
+                 later_part(tile.later_values, block, o_row), o_row,
                  t.scratch.output + block.first * o_row);
   }
 

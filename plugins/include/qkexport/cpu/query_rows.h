@@ -57,6 +57,7 @@ inline void load_query_row(const RowTile& t, const RowTransform& transform, int6
   }
   state.m = -kInfinity;
   state.d = 0.0f;
+  store(state.sums, splat(0.0f));
 }
 
 inline void grow(RowBlock& block, const Row& row) {
@@ -68,6 +69,7 @@ inline void grow(RowBlock& block, const Row& row) {
   if (row.begin > block.all.begin) block.all.begin = row.begin;
   if (row.end < block.all.end) block.all.end = row.end;
   block.bounded = block.bounded && row.bound <= kLargestSafeBound;
+  if (row.bound > block.bound) block.bound = row.bound;
 }
 
 }  // namespace QKEXPORT_CPU_ISA

@@ -9,12 +9,12 @@
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
 
-// With |s| <= bound (in units of log2 e) for every key of a row, the weights 2^(s - bound) lie in
-// [2^(-2 bound), 1]. bound is then as good a reference as the true maximum: nothing overflows, and
-// with 2 bound <= 40 no weight is subnormal and the largest is at least 2^-40, so the quotient
-// o / d keeps full relative precision unless |v| itself is below 2^-126 + 40. The bound is the
-// Cauchy-Schwarz product ||q|| * max ||k||, which after QK norm is small for any input; the slack
-// covers the rounding of the norms and of the dot products for head_dim up to 2^12, and of packing.
+// With |s| < r for every key of a row (in units of log2 e), the weights 2^(s - r) lie in [2^-2r,
+// 1]. r is then as good a reference as the true maximum: nothing overflows, and with r <= 21 no
+// weight is subnormal and the largest is at least 2^-42, so the quotient o / d keeps full relative
+// precision unless |v| itself is below 2^-126 + 42. |s| is bounded by the Cauchy-Schwarz product
+// ||q|| * max ||k||, which after QK norm is small for any input; the slack covers the rounding of
+// the norms and of the dot products for head_dim up to 2^12, and of packing.
 constexpr float kLargestSafeBound = 20.0f;
 constexpr float kBoundSlack = 1.001f * (1.0f + kPackedRoundoff) * (1.0f + kPackedRoundoff);
 
@@ -35,10 +35,13 @@ struct RowTile {
 struct RowBlock {
   int64_t first;  // within the tile
   int64_t rows;
-  KeyRange any;  // keys that some row sees
-  KeyRange all;  // keys that every row sees
-  bool bounded;  // no running maximum is needed
-  bool started;  // some tile was accumulated
+  KeyRange any;   // keys that some row sees
+  KeyRange all;   // keys that every row sees
+  bool bounded;   // no running maximum is needed
+  float bound;    // the largest of its rows
+  int reference;  // the integer above it, when the block is bounded
+  bool started;   // some tile was accumulated
+  bool finished;  // its output was written
 };
 
 // Where a tile of keys and values lies, packed or in rows.
@@ -51,6 +54,8 @@ struct KeyTile {
   int64_t value_stride;
   DataType key_type;
   DataType value_type;
+  const void* later_keys;  // of the packed tile that is read next, or of this one again
+  const void* later_values;
   bool finite;  // no value is infinite or NaN; or nothing is known because it does not matter
 };
 

@@ -18,11 +18,12 @@ constexpr float kInfinity = __builtin_inff();
 struct Row {
   int64_t begin;  // visible keys
   int64_t end;
-  const char* mask;  // row of attn_mask, or null
-  float scale;       // applied to the scores when they could not be folded into the query
-  float bound;       // no score exceeds it in magnitude; used when the block is bounded
-  float m;           // running maximum
-  float d;           // running sum of weights
+  const char* mask;       // row of attn_mask, or null
+  float scale;            // applied to the scores when they could not be folded into the query
+  float bound;            // no score exceeds it in magnitude
+  float m;                // running maximum
+  float d;                // running sum of weights
+  float sums[kVecWidth];  // the same of a bounded block, lane by lane
 };
 
 // How scores become weights; one for a whole call.
@@ -170,16 +171,38 @@ inline Vec weight(bool base2, Vec s, float m) {
 
 inline void store_weight(float* p, Vec x) { store(p, x); }
 
-// Scores become weights, which may take their place. Returns the sum.
+// Scores become weights, which may take their place. Returns the sum, lane by lane.
 template <typename Weight>
-inline float exponentiate(bool base2, const TileColumns& tile, float m, const float* s, Weight* w) {
+inline Vec exponentiate(bool base2, const TileColumns& tile, float m, const float* s, Weight* w) {
   Vec total = splat(0.0f);
   for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
     const Vec p = weight(base2, load(s + c), m);
     total = add(total, p);
     store_weight(w + c, p);
   }
-  return sum(total);
+  return total;
+}
+
+// The same for all columns of a tile that a bounded row (row_tile.h says when) sees whole.
+template <typename Weight>
+inline Vec exponentiate_bounded(int reference, const float* s, Weight* w) {
+  Vec total = splat(0.0f);
+  for (int64_t c = 0; c < kTileKeys; c += kVecWidth) {
+    const Vec p = exp2_minus(load(s + c), reference);
+    total = add(total, p);
+    store_weight(w + c, p);
+  }
+  return total;
+}
+
+// The step of a bounded row. Its sum is added up across the lanes only when the row is finished.
+template <typename Weight>
+inline void bounded_softmax(bool whole, const TileColumns& tile, int reference, const float* s,
+                            Row& row, Weight* w) {
+  const float m = static_cast<float>(reference);
+  const Vec total =
+      whole ? exponentiate_bounded(reference, s, w) : exponentiate(true, tile, m, s, w);
+  store(row.sums, add(load(row.sums), total));
 }
 
 // The largest score where nothing was left to finish; NaN may be dropped here too.
@@ -207,7 +230,7 @@ inline float online_softmax(bool base2, const TileColumns& tile, float seen, con
   const float reference = m == -kInfinity ? 0.0f : m;
   float factor = 1.0f;
   if (row.m != m) factor = row.m == -kInfinity ? 0.0f : exp_scalar(base2, row.m - reference);
-  row.d = row.d * factor + exponentiate(base2, tile, reference, s, w);
+  row.d = row.d * factor + sum(exponentiate(base2, tile, reference, s, w));
   row.m = m;
   return factor;
 }

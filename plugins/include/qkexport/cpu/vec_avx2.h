@@ -101,6 +101,11 @@ inline Vec scale_by_power(Vec a, Vec n) {
   return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)));
 }
 inline Vec clamp_power(Vec n) { return max(splat(-127.0f), n); }
+// Adds the integer in the low bits of n to the exponents of a.
+inline Vec add_to_exponent(Vec a, Vec n) {
+  const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), power));
+}
 
 // Lane-wise a < b ? x : y; y where either is NaN.
 inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {

@@ -92,6 +92,11 @@ inline Vec scale_by_power(Vec a, Vec n) {
   return _mm512_maskz_scalef_ps(normal, a, n);
 }
 inline Vec clamp_power(Vec n) { return n; }
+// Adds the integer in the low bits of n to the exponents of a.
+inline Vec add_to_exponent(Vec a, Vec n) {
+  const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), power));
+}
 
 // Lane-wise a < b ? x : y; y where either is NaN.
 inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {

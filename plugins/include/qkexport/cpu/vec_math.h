@@ -28,6 +28,14 @@ inline Vec exp2(Vec x) {
   return scale_by_power(exp2_fraction(sub(x, n)), n);
 }
 
+// 2^(x - n) for |x| + |n| < 126, in fewer steps than exp2: adding 1.5 * 2^23 - n leaves round(x) -
+// n in the low bits of the sum. x must be finite.
+inline Vec exp2_minus(Vec x, int n) {
+  const Vec shift = splat(0x1.8p23f - static_cast<float>(n));
+  const Vec shifted = add(x, shift);
+  return add_to_exponent(exp2_fraction(sub(x, sub(shifted, shift))), shifted);
+}
+
 // e^x for x < 88. The reduced argument x - n * ln(2) takes ln(2) in two parts, of which the first
 // has so few bits that n times it is exact, with or without fused multiply-add.
 inline Vec exp(Vec x) {

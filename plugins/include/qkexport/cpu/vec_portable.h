@@ -121,6 +121,12 @@ inline Vec scale_by_power(Vec a, Vec n) {
   });
 }
 inline Vec clamp_power(Vec n) { return max(splat(-127.0f), n); }
+// Adds the integer in the low bits of n to the exponents of a.
+inline Vec add_to_exponent(Vec a, Vec n) {
+  return each_lane([&](int i) {
+    return float_from_bits(float_bits(a.lane[i]) + (float_bits(n.lane[i]) << 23));
+  });
+}
 
 // Lane-wise a < b ? x : y; y where either is NaN.
 inline Vec select_less(Vec a, Vec b, Vec x, Vec y) {
