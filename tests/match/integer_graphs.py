@@ -205,7 +205,9 @@ def _prefix(d: Drawing) -> None:
 
 
 def _gather(d: Drawing) -> None:
-    d.add("Gather", d.any("i", "b"), d.any("i"), axis=d.rng.choice((0, -1)))
+    drawn = d.rng.choice((-1, 0, [-1], [-1, 0], [[0]]))
+    indices = d.constant(drawn) if d.rng.random() < 0.5 else d.any("i")
+    d.add("Gather", d.any("i", "i", "b"), indices, axis=d.rng.choice((0, -1)))
 
 
 def _points(d: Drawing) -> None:
