@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from integer_graphs import SIZES, Drawing, draw
+from onnx_text import read_model
 
 from qkexport.match.affine import Affine, Element
 from qkexport.match.facts import Facts
@@ -103,3 +104,115 @@ def test_random_graphs_hold_much_that_can_be_known() -> None:
     kinds = [kind for seed in range(20) for kind in _check(seed, typed=True)]
     assert kinds.count("int") > 200
     assert kinds.count("bool") > 40
+
+
+_TEXT = """<ir_version: 10, opset_import: ["" : 20]>
+numbers (int64[b,s] data, bool[b,s] flags) => (int64[1] y)
+<int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 behind = {-1}, int64[1] at0 = {0},
+ int64[1] at1 = {1}, int64[1] at2 = {2}, int64[1] last = {-1}, int64[1] end = {9223372036854775807},
+ int64[2] around = {-1,0}, int64[2] wide = {1,2}, int64[2] flat = {1,-1}>
+{
+  rows = Shape<start=0, end=1>(data)
+  columns = Shape<start=1, end=2>(data)
+  n = Squeeze(columns)
+  m = Squeeze(rows)
+  i = Range(zero, m, one)
+  j = Range(zero, n, one)
+  before = Sub(j, one)
+  column = Unsqueeze(i, at1)
+  plane = Add(column, j)
+  y = Identity(at0)
+  result = BODY
+}"""
+_S = frozenset({(("s",), 1)})
+_KNOWN: dict[str, Element | None] = {
+    "Add(j, n)": Affine(Offset(0, _S), (1,)),
+    "Sub(j, before)": Affine(Offset(1), (0,)),
+    "Mul(two, plane)": Affine(Offset(0), (2, 2)),
+    "Mul(plane, plane)": None,
+    "Mul(j, n)": None,
+    "Neg(plane)": Affine(Offset(0), (-1, -1)),
+    "Add(data, zero)": None,
+    "Less(j, n)": True,
+    "Less(before, n)": True,
+    "LessOrEqual(n, j)": False,
+    "Less(j, m)": None,
+    "Less(zero, j)": None,
+    "GreaterOrEqual(j, zero)": True,
+    "Greater(j, before)": True,
+    "Equal(j, before)": False,
+    "Equal(j, j)": True,
+    "Equal(plane, j)": None,
+    "Equal(data, data)": None,
+    "Less(n, zero)": False,
+    "Less(zero, n)": None,
+    "Slice(j, at1, end)": Affine(Offset(1), (1,)),
+    "Slice(j, last, end)": None,
+    "Slice(j, at1, end, at0, at2)": Affine(Offset(1), (2,)),
+    "Slice(j, last, at0, at0, last)": None,
+    "Slice(plane, columns, end, at1)": Affine(Offset(0, _S), (1, 1)),
+    "Concat<axis=0>(last, j)": Affine(Offset(-1), (1,)),
+    "Concat<axis=0>(at0, j)": None,
+    "Concat<axis=0>(j, columns)": Affine(Offset(0), (1,)),
+    "Concat<axis=0>(j, rows)": None,
+    "Concat<axis=0>(j, j)": None,
+    "Concat<axis=0>(at0, at1, at2)": Affine(Offset(0), (1,)),
+    "Concat<axis=0>(at0, at2, at1)": None,
+    "Gather<axis=1>(plane, j)": Affine(Offset(0), (1, 1)),
+    "Gather<axis=0>(j, behind)": None,
+    "Gather<axis=0>(j, around)": None,
+    "Gather<axis=0>(j, before)": None,
+    "Gather<axis=0>(j, wide)": Affine(Offset(1), (1,)),
+    "CumSum(j, zero)": None,
+    "CumSum(at2, zero)": Affine(Offset(2), (0,)),
+    "Reshape(plane, last)": None,
+    "Reshape(j, flat)": Affine(Offset(0), (0, 1)),
+    "Transpose(plane)": Affine(Offset(0), (1, 1)),
+    "Max(j, before)": Affine(Offset(0), (1,)),
+    "Min(j, before)": Affine(Offset(-1), (1,)),
+    "Max(i, one)": None,
+    "Mod(j, two)": None,
+}
+
+
+@pytest.mark.parametrize("body", _KNOWN)
+def test_what_is_known_of_one_operator(body: str) -> None:
+    facts = Facts(read_model(_TEXT.replace("BODY", body)).graph)
+    assert facts.elements.of(_values(facts)["result"]) == _KNOWN[body]
+
+
+_SUMS = {
+    "": Affine(Offset(2), (2, 0)),
+    "exclusive=1": Affine(Offset(0), (2, 0)),
+    "reverse=1": None,
+}
+
+
+@pytest.mark.parametrize("flags", _SUMS)
+def test_running_sums_of_one_number(flags: str) -> None:
+    body = f"CumSum<{flags}>(twos, zero)" if flags else "CumSum(twos, zero)"
+    text = _TEXT.replace("BODY", f"{body}\n  size = Shape(data)\n  twos = Expand(two, size)")
+    facts = Facts(read_model(text).graph)
+    assert facts.elements.of(_values(facts)["result"]) == _SUMS[flags]
+
+
+_POINTS: dict[str, Element | None] = {
+    "column, j": Affine(Offset(0), (0, 1)),
+    "j, column": Affine(Offset(0), (1, 0)),
+    "column, before": None,
+}
+
+
+@pytest.mark.parametrize("places", _POINTS)
+def test_points_of_a_table_of_column_numbers(places: str) -> None:
+    first, second = places.split(", ")
+    body = f"""GatherND(table, points)
+  size = Shape(data)
+  table = Expand(j, size)
+  to_row = Expand({first}, size)
+  to_column = Expand({second}, size)
+  first = Unsqueeze(to_row, at2)
+  second = Unsqueeze(to_column, at2)
+  points = Concat<axis=2>(first, second)"""
+    facts = Facts(read_model(_TEXT.replace("BODY", body)).graph)
+    assert facts.elements.of(_values(facts)["result"]) == _POINTS[places]
