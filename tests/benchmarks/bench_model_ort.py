@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -34,8 +33,6 @@ from torch import nn
 from qkexport.conversion import convert
 from qkexport.input_options import DynamicDim, InputSpec
 from qkexport.native import register_ort
-
-_FEWEST_TURNS: Final = 3
 
 
 class Prefill(nn.Module):
@@ -113,15 +110,16 @@ def open_session(path: Path, threads: int, *, fused: bool) -> ort.InferenceSessi
 
 
 def measure(
-    runs: Mapping[str, Callable[[], object]], seconds: float, clock: Callable[[], float]
+    runs: Mapping[str, Callable[[], object]], options: argparse.Namespace
 ) -> list[dict[str, float]]:
     """Times of every contestant, turn by turn."""
-    for run in runs.values():
+    clock = time.process_time if options.cpu else time.perf_counter
+    for run in () if options.cold else runs.values():
         run()
     turns: list[dict[str, float]] = []
-    deadline = time.perf_counter() + seconds
+    deadline = time.perf_counter() + options.seconds
     try:
-        while time.perf_counter() < deadline or len(turns) < _FEWEST_TURNS:
+        while time.perf_counter() < deadline or len(turns) < options.turns:
             turn = {}
             for name, run in runs.items():
                 start = clock()
@@ -149,6 +147,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--lengths", default="512,4096")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for each length")
+    parser.add_argument("--turns", type=int, default=3, help="turns at least")
+    parser.add_argument("--cold", action="store_true", help="no run before the first turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="keeps the models there, or finds them there")
     parser.add_argument("--without-plain", action="store_true", help="no plain export")
@@ -158,9 +158,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    clock = time.perf_counter
     if options.cpu:
-        options.threads, clock = 1, time.process_time
+        options.threads = 1
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         converted, plain = write_models(folder, options.layers, plain=not options.without_plain)
@@ -181,7 +180,7 @@ def main() -> None:
                 name: functools.partial(session.run, None, {"input_ids": tokens})
                 for name, session in sessions.items()
             }
-            write(row(length, measure(runs, options.seconds, clock)))
+            write(row(length, measure(runs, options)))
             sys.stdout.flush()
 
 
