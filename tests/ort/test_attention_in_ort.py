@@ -19,6 +19,9 @@ ISAS = ("portable", "avx2", "avx512", "amx")
 
 # One rounding to T of a number near 1, and what float32 arithmetic adds.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1.5e-3, torch.bfloat16: 1.2e-2}
+# AMX multiplies queries, keys and weights that are rounded to bfloat16, as PyTorch's are: with two
+# keys and head_dim 64 the worst of every size is 1.5e-2.
+AMX_TOLERANCE = 2e-2
 
 
 @pytest.fixture(params=ISAS)
@@ -33,11 +36,20 @@ def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+def tolerance(dtype: torch.dtype) -> float:
+    from qkexport.native import load_cpu_library
+
+    library = load_cpu_library()
+    assert library is not None
+    on_tiles = dtype is torch.bfloat16 and library.isa == "amx"
+    return AMX_TOLERANCE if on_tiles else TOLERANCES[dtype]
+
+
 def assert_close(got: torch.Tensor, exact: torch.Tensor) -> None:
     assert got.shape == exact.shape
     error = (got.double() - exact).abs() / (1 + exact.abs())
     assert not got.isnan().any()
-    assert not got.numel() or error.max().item() <= TOLERANCES[got.dtype]
+    assert not got.numel() or error.max().item() <= tolerance(got.dtype)
 
 
 def check(
