@@ -9,6 +9,7 @@ from pathlib import Path
 
 from qkexport.domain import InputDomain, ModelDomain
 from qkexport.onnx_outline import load_outline
+from qkexport.proof.cases import is_mask
 from qkexport.spec import OP_TYPE
 
 
@@ -69,8 +70,8 @@ def _longest(domain: ModelDomain, size_of: Callable[[str], float]) -> float:
 
 
 def _lengths(item: InputDomain) -> tuple[int | str, ...]:
-    """Axes that may count tokens: not the batch, and not the features of `[B,S,C]`."""
-    features = "float" in item.dtype and len(item.shape) == 3
+    """Axes that may count tokens: not the batch, and not features, `[B,S,C]` or `[B,H,S,D]`."""
+    features = "float" in item.dtype and len(item.shape) >= 3 and not is_mask(item)
     return item.shape[1 : len(item.shape) - features]
 
 

@@ -80,6 +80,7 @@ def test_windows_are_read_from_models_only(with_window: Path, tmp_path: Path) ->
 
 TOKENS = InputDomain("ids", "int64", ("b", "s"))
 FEATURES = InputDomain("x", "float32", ("b", "s", 4096))
+HEADS = InputDomain("q", "float32", ("b", 2, "s", 128))
 CACHE = InputDomain("past", "float32", ("b", 2, "p", 8))
 
 
@@ -103,6 +104,16 @@ def test_a_cache_adds_its_tokens_to_the_new_ones() -> None:
     shapes = {"ids": (1, 3), "past": (1, 2, 90, 8)}
     assert not unreached([90], domain, [shapes])
     assert unreached([110], domain, [shapes])
+
+
+def test_neither_heads_nor_channels_are_tokens() -> None:
+    assert unreached([4], _domain(HEADS), [{"q": (1, 2, 3, 128)}])
+    assert not unreached([4], _domain(HEADS), [{"q": (1, 2, 6, 128)}])
+
+
+def test_the_columns_of_a_mask_are_tokens() -> None:
+    mask = InputDomain("mask", "float32", ("b", 1, 1, "t"))
+    assert not unreached([4], _domain(mask), [{"mask": (1, 1, 1, 6)}])
 
 
 def test_what_no_legal_length_reaches_needs_no_test() -> None:
