@@ -19,9 +19,9 @@ ISAS = ("portable", "avx2", "avx512", "amx")
 
 # One rounding to T of a number near 1, and what float32 arithmetic adds.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1.5e-3, torch.bfloat16: 1.2e-2}
-# AMX multiplies queries, keys and weights that are rounded to bfloat16, as PyTorch's are: with two
-# keys and head_dim 64 the worst of every size is 1.5e-2.
-AMX_TOLERANCE = 2e-2
+# AMX multiplies queries, keys and weights that are rounded to bfloat16, as PyTorch's are. Two keys
+# average least: at head_dim 512 PyTorch errs by 2.1e-2 there, this kernel by 1.9e-2.
+AMX_TOLERANCE = 3e-2
 
 
 @pytest.fixture(params=ISAS)
@@ -159,12 +159,14 @@ def pytorch_attention(case: AttentionCase) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seqlen_q", [1, 40, 300])
+@pytest.mark.parametrize(("seqlen_kv", "head_dim"), [(300, 64), (2, 512)])
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_the_error_is_at_most_twice_that_of_pytorch(
-    dtype: torch.dtype, seqlen_q: int, scale: float
+    dtype: torch.dtype, seqlen_q: int, seqlen_kv: int, head_dim: int, scale: float
 ) -> None:
-    case = draw_case(dtype, seqlen_q, 300, 64)
-    spec = dataclasses.replace(case.spec, rotary=Rotary.NONE, scale=scale / 8)
+    torch.manual_seed(0)  # of one row with two keys the largest error is a matter of luck
+    case = draw_case(dtype, seqlen_q, seqlen_kv, head_dim)
+    spec = dataclasses.replace(case.spec, rotary=Rotary.NONE, scale=scale * head_dim**-0.5)
     inputs = {name: x for name, x in case.inputs.items() if "cache" not in name}
     inputs = {n: x.to(dtype).float() if "weight" in n else x for n, x in inputs.items()}
     case = AttentionCase(spec, inputs)
