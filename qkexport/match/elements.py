@@ -119,6 +119,8 @@ class Elements:
         vector = self.shapes.vector(value)
         if vector is None or len(vector) != 1 or vector[0] is None or value.dtype == _BOOL:
             return None
+        if any(size != ONE for size in sizes):
+            return None
         return Affine(Offset.of(vector[0]), (0,) * len(sizes))
 
 

@@ -19,7 +19,7 @@ from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, producer
 from qkexport.match.fills import all_ones
 from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, extent, labels
-from qkexport.match.moves import step_back
+from qkexport.match.moves import step_back, whole_step_back
 from qkexport.match.offsets import Offset
 from qkexport.match.sizes import ONE
 
@@ -51,7 +51,7 @@ def find_grid(facts: Facts, view: View) -> Grid | None:
     if isinstance(element, Affine):
         return _along_one_axis(element, view.layout)
     node = view.value.producer()
-    move = step_back(facts, view)
+    move = whole_step_back(facts, view)
     if node is None:
         return None
     if move is not None:

@@ -84,6 +84,12 @@ def extent(layout: Layout, label: str) -> Size:
     return product(f.size for factors in layout for f in factors if f.label == label)
 
 
+def in_digits(layout: Layout, names: Iterable[str]) -> bool:
+    """Whether any of these logical axes is there in more than one digit."""
+    present = [factor.label for factors in layout for factor in factors]
+    return any(present.count(name) > 1 for name in names)
+
+
 def regroup(layout: Layout, sizes: Sequence[Size]) -> Layout | None:
     """The layout after a row-major reshape to `sizes`, or None where it cannot be proven.
 

@@ -18,7 +18,17 @@ from typing import Final
 import onnx_ir as ir
 
 from qkexport.match.facts import FLOATS, Facts, View, integer, is_op
-from qkexport.match.layout import Axis, Factor, Layout, axis_size, joined, regroup
+from qkexport.match.layout import (
+    COLUMN,
+    ROW,
+    Axis,
+    Factor,
+    Layout,
+    axis_size,
+    in_digits,
+    joined,
+    regroup,
+)
 from qkexport.match.shapes import Sizes, node_axes
 from qkexport.match.sizes import ONE, Size
 
@@ -50,6 +60,14 @@ def step_back(facts: Facts, view: View) -> Move | None:
     layout, copied = found
     before = View(node.inputs[0], layout)
     return Move(before, copied) if facts.fits(before) else None
+
+
+def whole_step_back(facts: Facts, view: View) -> Move | None:
+    """One step back, or None where a row or column is now only a digit of the one it was."""
+    move = step_back(facts, view)
+    if move is None or in_digits((*move.view.layout, move.copied), (ROW, COLUMN)):
+        return None
+    return move
 
 
 def cast_back(facts: Facts, view: View) -> View | None:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from qkexport.match.core import Mask
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, is_op, producer
-from qkexport.match.layout import COLUMN, Layout, labels
+from qkexport.match.layout import COLUMN, ROW, Layout, are_whole, labels
 from qkexport.match.moves import cast_back, step_back
 from qkexport.match.norms.norm import is_same, uncast
 from qkexport.match.products import Product, find_product
@@ -126,11 +126,17 @@ def _steps(facts: Facts, view: View, node: ir.Node, found: Scores) -> Iterator[t
 def _added(
     facts: Facts, view: View, source: ir.Value, other: ir.Value, found: Scores
 ) -> tuple[View, Scores] | None:
-    layout = aligned_layout(facts, other, view.layout)
+    layout = _mask_layout(facts, other, view.layout)
     if layout is None or found.factors or found.softcap:
         return None
     mask = Mask(View(other, layout), factor=found.scale)
     return View(source, view.layout), dataclasses.replace(found, masks=(*found.masks, mask))
+
+
+def _mask_layout(facts: Facts, value: ir.Value, layout: Layout) -> Layout | None:
+    """The layout of a mask over all rows and columns; a digit of them is neither."""
+    own = aligned_layout(facts, value, layout)
+    return own if own is not None and are_whole(own, layout, (ROW, COLUMN)) else None
 
 
 def _scaled(
@@ -182,7 +188,7 @@ def _filled(
     condition, chosen, other = node.inputs
     if condition is None or found.factors or found.softcap or found.scale <= 0:
         return
-    layout = aligned_layout(facts, condition, view.layout)
+    layout = _mask_layout(facts, condition, view.layout)
     if layout is None:
         return
     for keeps, source, fill in ((True, chosen, other), (False, other, chosen)):

@@ -20,6 +20,9 @@ Sizes = tuple[Size, ...]
 Vector = tuple[Size | None, ...]
 
 _MAX_VECTOR: Final = 16  # longer integer tensors are data, not shapes
+_HOLD_SIZES: Final = (  # others round, or wrap
+    ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE,
+)  # fmt: skip
 
 
 class Shapes:
@@ -44,7 +47,9 @@ class Shapes:
         for node in graph:
             for value in node.outputs:
                 self._sizes[value] = self._complete(value, _infer(self, node, value))
-                self._vectors[value] = _vector(self, node)
+                vector = _vector(self, node)
+                flat = vector is None or len(vector) == 1 or self.rank(value) in (None, 1)
+                self._vectors[value] = vector if flat else None
 
     def sizes(self, value: ir.Value) -> Sizes | None:
         """Size of each axis; None where not even the rank is known."""
@@ -332,7 +337,10 @@ def node_axes(constants: Constants, node: ir.Node) -> tuple[int, ...] | None:
 def slice_ranges(shapes: Shapes, node: ir.Node, sizes: Sizes) -> dict[int, range] | None:
     """Rows kept by a `Slice` with constant bounds on axes of known size, by axis."""
     fields = [shapes.integers(value) for value in node.inputs[1:]]
-    if len(fields) < 2 or any(field is None for field in fields[:2]):
+    given = [
+        field for field, value in zip(fields, node.inputs[1:], strict=True) if value is not None
+    ]
+    if len(fields) < 2 or None in given:
         return None
     starts, ends = fields[0] or (), fields[1] or ()
     axes = fields[2] if len(fields) > 2 and fields[2] is not None else tuple(range(len(starts)))
@@ -407,7 +415,7 @@ def _vector(shapes: Shapes, node: ir.Node) -> Vector | None:
 def _stays_vector(shapes: Shapes, node: ir.Node, length: int) -> bool:
     """Whether a vector is still one, or a single element, of the same numbers."""
     if node.op_type == "Cast":
-        return node.attributes["to"].as_int() != ir.DataType.BOOL
+        return node.attributes["to"].as_int() in _HOLD_SIZES
     if length == 1 or node.op_type in ("Squeeze", "Identity"):
         return True
     return node.op_type == "Reshape" and len(shapes.vector(node.inputs[1]) or ()) == 1
@@ -429,6 +437,9 @@ def _without_minus_one(shapes: Shapes, node: ir.Node) -> Vector | None:
 def _selected(shapes: Shapes, node: ir.Node, items: Vector) -> Vector | None:
     if node.op_type == "Gather":
         places = shapes.integers(node.inputs[1])
+        array = shapes.constants().array(node.inputs[1])
+        if array is not None and array.ndim > 1 and array.size > 1:
+            return None  # the result has as many axes
         if places is None or any(not -len(items) <= i < len(items) for i in places):
             return None
         return tuple(items[i] for i in places)

@@ -19,8 +19,8 @@ from qkexport.match.core import Mask
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, producer
 from qkexport.match.grids import Bound, find_bound
-from qkexport.match.layout import COLUMN, ROW, labels
-from qkexport.match.moves import step_back
+from qkexport.match.layout import COLUMN, ROW, in_digits, labels
+from qkexport.match.moves import whole_step_back
 from qkexport.match.offsets import Offset
 from qkexport.match.sizes import Size
 
@@ -70,6 +70,8 @@ def visibility(facts: Facts, masks: Sequence[Mask], rows: Rows) -> Visibility:
 def _with_mask(
     facts: Facts, found: Visibility, mask: Mask, rows: Rows, *, alone: bool
 ) -> Visibility:
+    if in_digits(mask.view.layout, (ROW, COLUMN)):
+        return dataclasses.replace(found, masks=(*found.masks, mask))
     if (drawn := _drawn(facts, mask)) is not None:
         return _with_drawn(found, mask, drawn, rows, alone=alone)
     kept = _as_kept(facts, mask)
@@ -100,7 +102,7 @@ def _as_kept(facts: Facts, mask: Mask) -> tuple[View, bool, float] | None:
     if mask.keeps is not None:
         return (mask.view, not mask.keeps, mask.fill) if mask.fill <= _HIDES else None
     view = mask.view
-    while (move := step_back(facts, view)) is not None:
+    while (move := whole_step_back(facts, view)) is not None:
         view = move.view
     node = producer(view.value, "Where")
     if node is None or node.inputs[0] is None:
@@ -120,7 +122,7 @@ def _all_of(facts: Facts, view: View) -> Iterator[View]:
     if facts.elements.of(view.value) is True:
         return
     node = producer(view.value, "And")
-    move = step_back(facts, view)
+    move = whole_step_back(facts, view)
     if node is not None and None not in node.inputs:
         for value in node.inputs:
             layout = None if value is None else aligned_layout(facts, value, view.layout)

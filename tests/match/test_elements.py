@@ -168,6 +168,11 @@ _KNOWN: dict[str, Element | None] = {
     "Reshape(plane, last)": None,
     "Reshape(j, flat)": Affine(Offset(0), (0, 1)),
     "Transpose(plane)": Affine(Offset(0), (1, 1)),
+    "Cast<to=6>(columns)": Affine(Offset(0, _S), (0,)),
+    "Unsqueeze(again, at0)\n  byte = Cast<to=2>(n)\n  again = Cast<to=7>(byte)": None,
+    "Unsqueeze(again, at0)\n  half = Cast<to=10>(n)\n  again = Cast<to=7>(half)": None,
+    "Gather<axis=1>(both, at0)\n  across = Unsqueeze(columns, at1)\n  also = Unsqueeze(at2, at1)"
+    "\n  both = Concat<axis=0>(across, also)": None,
     "Max(j, before)": Affine(Offset(0), (1,)),
     "Min(j, before)": Affine(Offset(-1), (1,)),
     "Max(i, one)": None,

@@ -166,6 +166,32 @@ def test_masks_known_before_run_time(name: str) -> None:
     _check(body, spec, masked=masked, text=text, lengths=(7,))
 
 
+# A mask over four rows, of which the twelve rows of the scores are digits.
+_OF_DIGITS = _TEXT.replace("float[b,2,s,8] q", "float[b,2,12,8] q").replace(
+    "float[b,2,t,8] k", "float[b,2,12,8] k"
+).replace(
+    "<float[8] g",
+    "<int64 four = {4}, int64[2] three = {3,1}, int64[3] planes = {3,4,12},\n"
+    " int64[2] flat = {12,12}, int64[5] split = {0,2,3,4,12},\n"
+    " int64[4] whole = {0,2,12,12}, float[8] g",
+).replace("BODY", """r0 = Range(zero, four, one)
+  r = Unsqueeze(r0, second)
+  near = LessOrEqual(j, r)
+  BODY""")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        "mask = Tile(near, three)",
+        "rows = Tile(r, three)\n  mask = LessOrEqual(j, rows)",
+        "few = Expand(near, planes)\n  mask = Reshape(few, flat)",
+    ],
+)
+def test_digits_of_rows_are_no_rows(mask: str) -> None:
+    _check(f"{mask}\n  {_ATTENTION}", _NONE, masked=True, text=_OF_DIGITS, lengths=(12,))
+
+
 _SCORES = """turned = Transpose<perm=[0,1,3,2]>(all_k)
   product = MatMul(qn, turned)
   scaled = Mul(product, half)
@@ -197,6 +223,14 @@ def test_triangles_over_scores(name: str, spelling: str) -> None:
     else:
         lines += "bias = Where(hide, low, no)\n  scores = Add(scaled, bias)"
     _check(_SCORES.format(masked=lines), spec, masked=masked)
+
+
+def test_masks_of_digits_of_rows_are_not_fused() -> None:
+    lines = """apart = Reshape(scaled, split)
+  masked = Where(near, apart, low)
+  scores = Reshape(masked, whole)"""
+    model = _model(_OF_DIGITS, _SCORES.format(masked=lines), _PLAIN)
+    assert not fuse(model).report.matches
 
 
 def test_a_finite_window_over_longer_keys_stays_a_mask() -> None:
