@@ -9,7 +9,7 @@ A comparison of numbers is a bound on `column - row`, whatever axes and names it
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 import onnx_ir as ir
@@ -18,7 +18,7 @@ from qkexport.match.affine import Affine
 from qkexport.match.factors import aligned_layout
 from qkexport.match.facts import Facts, View, integer, producer
 from qkexport.match.fills import all_ones
-from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, extent, labels
+from qkexport.match.layout import BATCH, COLUMN, ROW, Layout, labels
 from qkexport.match.moves import step_back, whole_step_back
 from qkexport.match.offsets import Offset
 from qkexport.match.sizes import ONE
@@ -129,15 +129,22 @@ _COMPARISONS: Final[dict[str, tuple[bool, int]]] = {
 }
 
 
-def find_bound(facts: Facts, view: View) -> Bound | None:
-    """The bound on column - row that a bool tensor over rows and columns states."""
+def find_bound(facts: Facts, view: View, single: Collection[str]) -> Bound | None:
+    """The bound on column - row that a bool tensor over rows and columns states.
+
+    Args:
+        facts: The graph.
+        view: The tensor.
+        single: ROW and COLUMN, where the scores have only one. Otherwise an axis that the tensor
+            lacks is repeated: `column < 4` says the same of every row, and is no bound.
+    """
     node = view.value.producer()
     if node is None or None in node.inputs:
         return None
     if producer(view.value, *_COMPARISONS) is not None:
-        return _compared(facts, view, node)
+        return _compared(facts, view, node, single)
     if producer(view.value, "Not") is not None and node.inputs[0] is not None:
-        inner = find_bound(facts, View(node.inputs[0], view.layout))
+        inner = find_bound(facts, View(node.inputs[0], view.layout), single)
         return None if inner is None else inner.negated()
     if producer(view.value, "Equal") is not None and node.inputs[0] is not None:
         if facts.constants.scalar(node.inputs[1]) != 0.0:
@@ -149,7 +156,7 @@ def find_bound(facts: Facts, view: View) -> Bound | None:
     return _triangle(facts, view)
 
 
-def _compared(facts: Facts, view: View, node: ir.Node) -> Bound | None:
+def _compared(facts: Facts, view: View, node: ir.Node, single: Collection[str]) -> Bound | None:
     left, right = (item for item in node.inputs if item is not None)
     grids = []
     for value in (left, right):
@@ -162,20 +169,20 @@ def _compared(facts: Facts, view: View, node: ir.Node) -> Bound | None:
     low, high = grids if smaller_first else grids[::-1]
     # low + apart <= high, that is low.index - high.index <= high.offset - low.offset - apart
     limit = high.offset.plus(low.offset, -1).plus(Offset(-apart))
-    if _are(facts, view, low, high, COLUMN, ROW):
+    if _are(low, high, (COLUMN, ROW), single):
         return Bound(True, limit)
-    if _are(facts, view, low, high, ROW, COLUMN):
+    if _are(low, high, (ROW, COLUMN), single):
         return Bound(False, Offset().plus(limit, -1))
     return None
 
 
-def _are(facts: Facts, view: View, low: Grid, high: Grid, first: str, second: str) -> bool:
+def _are(low: Grid, high: Grid, axes: tuple[str, str], single: Collection[str]) -> bool:
     """Whether two grids run over these axes; one without an axis must be the other's partner."""
 
     def fits(grid: Grid, label: str) -> bool:
-        return grid.label == label or (grid.label is None and extent(view.layout, label) == ONE)
+        return grid.label == label or (grid.label is None and label in single)
 
-    return fits(low, first) and fits(high, second) and low.label != high.label
+    return fits(low, axes[0]) and fits(high, axes[1]) and low.label != high.label
 
 
 def _triangle(facts: Facts, view: View) -> Bound | None:

@@ -22,7 +22,7 @@ from qkexport.match.grids import Bound, find_bound
 from qkexport.match.layout import COLUMN, ROW, in_digits, labels
 from qkexport.match.moves import whole_step_back
 from qkexport.match.offsets import Offset
-from qkexport.match.sizes import Size
+from qkexport.match.sizes import ONE, Size
 
 _HIDES: Final = -1e4  # exp of it is zero whatever the normalized scores are
 
@@ -57,6 +57,12 @@ class Rows:
     queries: Size
     keys: Size
     past: Offset
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """ROW and COLUMN, where there is only one."""
+        one_column = self.keys == ONE and self.past.known == 0
+        return (ROW,) * (self.queries == ONE) + (COLUMN,) * one_column
 
 
 def visibility(facts: Facts, masks: Sequence[Mask], rows: Rows) -> Visibility:
@@ -143,7 +149,7 @@ def _narrowed(
     facts: Facts, found: Visibility, view: View, rows: Rows, *, inverted: bool
 ) -> Visibility | None:
     """The visibility with one more bound, or None where a condition is no bound."""
-    bound = find_bound(facts, view)
+    bound = find_bound(facts, view, rows.single)
     if bound is None:
         return None
     return _with_bound(found, bound.negated() if inverted else bound, rows)

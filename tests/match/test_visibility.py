@@ -107,6 +107,13 @@ _BOUNDS = {
     "causal and padding": (
         "old = LessOrEqual(j, i)\n  keep = And(old, pad)", _CAUSAL, True,
     ),
+    "column < 2": ("keep = Less(j, two)", _NONE, True),
+    "row < 2, or the first columns": (
+        "few = Less(i, two)\n  first_two = Less(j, two)\n  keep = Or(few, first_two)", _NONE, True,
+    ),
+    "column < 2 and causal": (
+        "few = Less(j, two)\n  old = LessOrEqual(j, i)\n  keep = And(few, old)", _CAUSAL, True,
+    ),
     "diagonal": ("keep = Equal(j, i)", _NONE, True),
     "padding": ("keep = Identity(pad)", _NONE, True),
     "multiples": ("far = Mul(i, two)\n  keep = LessOrEqual(j, far)", _NONE, True),
@@ -128,9 +135,10 @@ def test_bool_masks_of_comparisons(name: str) -> None:
     ("body", "spec", "masked"),
     [
         ("keep = LessOrEqual(j, i)", _CAUSAL, False),
+        ("old = LessOrEqual(j, i)\n  new = Less(n_past, j)\n  keep = And(old, new)", _CAUSAL, True),
         ("keep = LessOrEqual(j, i0u)\n  i0u = Unsqueeze(i0, second)", _NONE, True),
     ],
-    ids=["from the past", "from zero"],
+    ids=["from the past", "only new columns", "from zero"],
 )
 def test_rows_behind_a_past_count_from_it(
     body: str, spec: tuple[str, int, int], masked: bool
@@ -164,6 +172,12 @@ def test_masks_known_before_run_time(name: str) -> None:
     text = text.replace("float[b,2,t,8] k", "float[b,2,7,8] k")
     body = f"{condition}\n  {lines}\n  {_ATTENTION}"
     _check(body, spec, masked=masked, text=text, lengths=(7,))
+
+
+def test_the_only_row_is_row_zero() -> None:
+    text = _TEXT.replace("float[b,2,s,8] q", "float[b,2,1,8] q")
+    body = f"keep = Less(j, two)\n  mask = Expand(keep, size)\n  {_ATTENTION}"
+    _check(body, ("none", -1, 1), masked=False, text=text, crossed=True, lengths=(1,))
 
 
 # A mask over four rows, of which the twelve rows of the scores are digits.
