@@ -354,6 +354,8 @@ def slice_ranges(shapes: Shapes, node: ir.Node, sizes: Sizes) -> dict[int, range
             continue  # the whole axis, whatever its size
         if length is None:
             return None
+        if step < 0:
+            start = max(start, -length)  # Python would take nothing, the operator takes the first
         result[place % len(sizes)] = range(*slice(start, end, step).indices(length))
     return result
 
