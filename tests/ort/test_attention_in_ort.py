@@ -45,27 +45,38 @@ def tolerance(dtype: torch.dtype) -> float:
     return AMX_TOLERANCE if on_tiles else TOLERANCES[dtype]
 
 
-def assert_close(got: torch.Tensor, exact: torch.Tensor) -> None:
+def largest_error(x: torch.Tensor, exact: torch.Tensor) -> float:
+    error = (x.double() - exact).abs() / (1 + exact.abs())
+    return error.max().item() if x.numel() else 0.0
+
+
+def assert_close(got: torch.Tensor, exact: torch.Tensor, contract: torch.Tensor) -> None:
+    """Where scores are large, the rounding of queries and keys to T that the contract has shows."""
     assert got.shape == exact.shape
-    error = (got.double() - exact).abs() / (1 + exact.abs())
     assert not got.isnan().any()
-    assert not got.numel() or error.max().item() <= tolerance(got.dtype)
+    allowed = tolerance(got.dtype) + 2 * largest_error(contract, exact)
+    assert largest_error(got, exact) <= allowed
 
 
 def check(
     case: AttentionCase, outputs: tuple[str, ...], *, packed: bool = False, dynamic: bool = False
 ) -> None:
     exact = reference_attention(case.spec, case.inputs, outputs=outputs)
+    contract = reference_attention(
+        case.spec, case.inputs, outputs=outputs, compute_dtype=torch.float32
+    )
     got = run_in_ort(case.spec, case.inputs, outputs, packed=packed, dynamic=dynamic)
     for name in outputs:
-        assert_close(got[name], exact[name])
+        assert_close(got[name], exact[name], contract[name])
 
 
 def any_type(dtype: torch.dtype) -> st.SearchStrategy[AttentionCase]:
     return attention_cases(dtype)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(
     st.sampled_from(DTYPES).flatmap(any_type),
     st.sampled_from([ALL_OUTPUTS, ALL_OUTPUTS[:1]]),
@@ -87,7 +98,7 @@ def test_every_structure_matches_the_reference_at_length(
     check(case, outputs)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=st.sampled_from(DTYPES).flatmap(any_type))
 def test_every_path_matches_the_reference(isa: str, case: AttentionCase) -> None:
     assert isa in ISAS
