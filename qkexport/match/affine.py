@@ -91,10 +91,8 @@ def is_at_least(affine: Affine, least: int, sizes: Sequence[Size]) -> bool:
     return lowest.number + sum(smallest) >= 0
 
 
-def broadcast(element: Element, sizes: Sequence[Size], target: Sequence[Size]) -> Element | None:
+def broadcast(element: Affine, sizes: Sequence[Size], target: Sequence[Size]) -> Affine | None:
     """A tensor repeated along leading axes and axes of size one; None where that is not proven."""
-    if isinstance(element, bool):
-        return element
     added = len(target) - len(sizes)
     if added < 0:
         return None

@@ -63,11 +63,8 @@ class Elements:
 
     def scalar(self, value: ir.Value | None) -> Offset | None:
         """The only element of an integer tensor."""
-        element = self.of(value)
-        sizes = None if value is None else self.shapes.sizes(value)
-        if not isinstance(element, Affine) or sizes is None:
-            return None
-        return element.offset if all(size == ONE for size in sizes) else None
+        found = self.affine(value)
+        return found[0].offset if found and all(size == ONE for size in found[1]) else None
 
     def affine(self, value: ir.Value | None) -> tuple[Affine, Sizes] | None:
         """Integer elements together with the sizes of their tensor."""
@@ -76,6 +73,14 @@ class Elements:
         if not isinstance(element, Affine) or sizes is None or len(sizes) != len(element.slopes):
             return None
         return element, sizes
+
+    def spread(self, value: ir.Value | None, target: Sizes) -> Element | None:
+        """The elements of a tensor that is broadcast to other sizes."""
+        element = self.of(value)
+        if isinstance(element, bool):
+            return element
+        found = self.affine(value)
+        return None if found is None else broadcast(*found, target)
 
     def _derived(self, node: ir.Node) -> Element | None:
         value = node.outputs[0]
@@ -98,21 +103,11 @@ class Elements:
         if node.op_type == "Cast":
             return _cast(self.of(node.inputs[0]), node, sizes)
         if node.op_type in _ELEMENTWISE:
-            operands = [self._spread(value, sizes) for value in node.inputs]
+            operands = [self.spread(value, sizes) for value in node.inputs]
             found = _ELEMENTWISE[node.op_type](operands, sizes)
         elif node.op_type in moved.RULES:
             found = moved.RULES[node.op_type](self, node, sizes)
         return self._size(node.outputs[0], sizes) if found is None else found
-
-    def _spread(self, value: ir.Value | None, target: Sizes) -> Element | None:
-        """An operand as the elementwise result sees it."""
-        element = self.of(value)
-        if isinstance(element, bool) or element is None or value is None:
-            return element
-        sizes = self.shapes.sizes(value)
-        if sizes is None or len(sizes) != len(element.slopes):
-            return None
-        return broadcast(element, sizes, target)
 
     def _size(self, value: ir.Value, sizes: Sizes) -> Element | None:
         """One size of another tensor."""

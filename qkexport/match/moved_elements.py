@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import onnx_ir as ir
 
-from qkexport.match.affine import Affine, Element, broadcast, is_at_least, number, of_array
+from qkexport.match.affine import Affine, Element, is_at_least, number, of_array
 from qkexport.match.offsets import Offset
 from qkexport.match.sizes import ONE, Size
 
@@ -70,11 +70,7 @@ def _transposed(elements: Elements, node: ir.Node, sizes: Sizes) -> Element | No
 
 
 def _expanded(elements: Elements, node: ir.Node, sizes: Sizes) -> Element | None:
-    source = elements.of(node.inputs[0])
-    if isinstance(source, bool):
-        return source
-    found = elements.affine(node.inputs[0])
-    return None if found is None else broadcast(*found, sizes)
+    return elements.spread(node.inputs[0], sizes)
 
 
 def _sliced(elements: Elements, node: ir.Node, sizes: Sizes) -> Element | None:

@@ -84,10 +84,11 @@ def _with_mask(
     if kept is None:
         return dataclasses.replace(found, masks=(*found.masks, mask))
     condition, negated, fill = kept
-    parts = [(view, False) for view in _all_of(facts, condition)]
     if negated:
         hides_nothing = facts.elements.of(condition.value) is False
         parts = [] if hides_nothing else [(condition, True)]
+    else:
+        parts = [(view, False) for view in _all_of(facts, condition)]
     split = found
     rest: list[View] = []
     for view, inverted in parts:
