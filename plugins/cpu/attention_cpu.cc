@@ -78,11 +78,6 @@ void run_phases(const KernelTable& kernels, const Call& call) {
   if (plan.splits > 1) call.run_phase(kernels.merge, 0, plan.pairs);
 }
 
-const KernelTable& serving(const KernelTable& kernels, const AttentionParams& p) {
-  const bool itself = kernels.other_types == nullptr || p.dtype == DataType::kBFloat16;
-  return itself ? kernels : *kernels.other_types;
-}
-
 bool is_tensor_type(DataType type) { return type != DataType::kBool; }
 
 bool sizes_are_valid(const AttentionParams& p) {
@@ -100,6 +95,12 @@ bool rotary_is_valid(const AttentionParams& p) {
 
 }  // namespace
 
+const KernelTable& serving_kernels(const KernelTable& kernels, const AttentionParams& params) {
+  const KernelTable* serving = &kernels;
+  while (!serving->serves(params)) serving = serving->others;
+  return *serving;
+}
+
 Status can_implement(const AttentionParams& p) {
   if (!is_tensor_type(p.dtype)) return Status::kUnsupportedType;
   if (!sizes_are_valid(p) || !rotary_is_valid(p)) return Status::kInvalidShape;
@@ -112,7 +113,8 @@ Status can_implement(const AttentionParams& p) {
 }
 
 size_t workspace_size(const KernelTable& kernels, const AttentionParams& params, int64_t workers) {
-  return serving(kernels, params).make_plan(params, workers, longest_sequence(params)).layout.total;
+  const KernelTable& serving = serving_kernels(kernels, params);
+  return serving.make_plan(params, workers, longest_sequence(params)).layout.total;
 }
 
 Status run(const KernelTable& chosen, const AttentionParams& params, void* workspace,
@@ -123,7 +125,7 @@ Status run(const KernelTable& chosen, const AttentionParams& params, void* works
                          (!params.normalize_key ||
                           positions_fit(params.key_rotary, params.batch_size, params.seqlen_kv));
   if (!positions) return Status::kInvalidPosition;
-  const KernelTable& kernels = serving(chosen, params);
+  const KernelTable& kernels = serving_kernels(chosen, params);
   const Plan plan = kernels.make_plan(params, parallel.workers, longest_sequence(params));
   if (workspace_bytes < plan.layout.total) return Status::kWorkspaceTooSmall;
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace);

@@ -3,7 +3,7 @@
 
 namespace qkexport::cpu {
 
-extern const KernelTable kAvx512Kernels;
-extern const KernelTable kAmxKernels = kernel_table("amx", &kAvx512Kernels);
+extern const KernelTable kAmxSplitKernels;
+extern const KernelTable kAmxKernels = kernel_table("amx", &kAmxSplitKernels);
 
 }  // namespace qkexport::cpu

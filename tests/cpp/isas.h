@@ -1,6 +1,7 @@
 // The kernels that this processor can run; every test of a kernel runs for each.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "qkexport/cpu/attention_cpu.h"
@@ -14,12 +15,13 @@ inline std::vector<const qkexport::cpu::KernelTable*> all_kernels() {
   return found;
 }
 
-// Those that serve a type themselves.
-inline std::vector<const qkexport::cpu::KernelTable*> kernels_for(qkexport::DataType type) {
+// Those that compute a call themselves, each once.
+inline std::vector<const qkexport::cpu::KernelTable*> kernels_for(
+    const qkexport::AttentionParams& params) {
   std::vector<const qkexport::cpu::KernelTable*> found;
   for (const auto* kernels : all_kernels()) {
-    const bool all_types = kernels->other_types == nullptr;
-    if (all_types || type == qkexport::DataType::kBFloat16) found.push_back(kernels);
+    const auto* serving = &qkexport::cpu::serving_kernels(*kernels, params);
+    if (std::find(found.begin(), found.end(), serving) == found.end()) found.push_back(serving);
   }
   return found;
 }

@@ -13,7 +13,7 @@ const DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBF
 
 void check(Problem& problem, const std::string& what) {
   const std::vector<double> exact = Exact(problem).output();
-  for (const auto* kernels : kernels_for(problem.params.dtype)) {
+  for (const auto* kernels : kernels_for(problem.params)) {
     for (int64_t i = 0; i < problem.output.size(); ++i) problem.output.set(i, NAN);
     CHECK(run(*kernels, problem.params) == Status::kSuccess);
     const double error = worst_error(problem.output, exact);

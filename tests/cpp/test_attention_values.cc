@@ -9,8 +9,9 @@ namespace {
 using namespace testing;
 using qkexport::Causal;
 
-// Sizes that meet each way of reading keys: in place, packed for one item, packed and shared.
-const int64_t kRowCounts[] = {1, 40, 200};
+// Sizes that meet each way of reading keys: in place, packed for one item, packed and shared, as
+// they are or split in parts.
+const int64_t kRowCounts[] = {1, 40, 200, 300};
 
 Sizes sizes_with(int64_t seqlen_q, int64_t seqlen_kv = 200) {
   Sizes s;
@@ -26,7 +27,7 @@ const DataType kTypes[] = {DataType::kFloat32, DataType::kBFloat16};
 // limit: in units of the tolerance. Rounding of a score grows with the score.
 void check_exact(Problem& problem, const char* what, double limit = 1.0) {
   const std::vector<double> exact = Exact(problem).output();
-  for (const auto* kernels : kernels_for(problem.params.dtype)) {
+  for (const auto* kernels : kernels_for(problem.params)) {
     CHECK(run(*kernels, problem.params) == Status::kSuccess);
     const double error = worst_error(problem.output, exact);
     CHECK_TEXT(error <= limit,
@@ -45,7 +46,7 @@ TEST(a_hidden_key_or_value_does_not_reach_a_row) {
           dirty.key.set(i, poison);
           dirty.value.set(i, poison);
         }
-        for (const auto* kernels : kernels_for(type)) {
+        for (const auto* kernels : kernels_for(clean.params)) {
           CHECK(run(*kernels, clean.params) == Status::kSuccess);
           CHECK(run(*kernels, dirty.params) == Status::kSuccess);
           for (int64_t i = 0; i < clean.output.size(); ++i) {
@@ -64,7 +65,7 @@ TEST(under_a_causal_mask_nan_reaches_the_rows_that_see_it_and_no_other) {
       p.params.causal = Causal::kLowerRight;
       const int64_t poisoned = 200 - rows / 2 - 1, first = poisoned - (200 - rows);
       p.value.set(poisoned * 24 + 3, NAN);
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t i = 0; i < rows; ++i) {
           CHECK(std::isnan(p.output.get(i * 24 + 3)) == (i >= first));
@@ -80,7 +81,7 @@ TEST(a_nan_query_spoils_its_own_row_alone) {
     for (const int64_t rows : kRowCounts) {
       Problem p(sizes_with(rows), type);
       p.query.set((rows - 1) * 24, NAN);
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t i = 0; i < rows; ++i) {
           CHECK(std::isnan(p.output.get(i * 24)) == (i == rows - 1));
@@ -95,7 +96,7 @@ TEST(a_visible_infinite_value_follows_ieee) {
     for (const int64_t rows : kRowCounts) {
       Problem p(sizes_with(rows), type);
       p.value.set(7 * 24 + 5, INFINITY);
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         CHECK(p.output.get(5) == INFINITY);
         CHECK(std::isfinite(p.output.get(4)));
@@ -111,7 +112,7 @@ TEST(a_row_that_sees_no_key_is_zero) {
       std::vector<uint8_t> mask(static_cast<size_t>(rows * 64), 1);
       for (int64_t j = 0; j < 64; ++j) mask[static_cast<size_t>((rows - 1) * 64 + j)] = 0;
       p.params.mask = {mask.data(), DataType::kBool, 1, 0, 0, 64, 1};
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t c = 0; c < 24; ++c) CHECK(p.output.get((rows - 1) * 24 + c) == 0.0);
         if (rows > 1) CHECK(p.output.get(0) != 0.0);
@@ -127,19 +128,19 @@ TEST(scores_of_minus_infinity_hide_their_keys_and_any_other_infinity_makes_nan) 
       p.params.normalize_key = false;
       for (int64_t i = 0; i < rows; ++i) p.query.set(i * 24, 1.0);
       for (int64_t j = 0; j < 200; ++j) p.key.set(j * 24, -INFINITY);
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t i = 0; i < p.output.size(); ++i) CHECK(p.output.get(i) == 0.0);
       }
       p.key.set(7 * 24, 0.5);  // all that is left to see
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t i = 0; i < p.output.size(); ++i) {
           CHECK(std::abs(p.output.get(i) - p.value.get(7 * 24 + i % 24)) < tolerance(type));
         }
       }
       p.key.set(150 * 24, INFINITY);
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         for (int64_t i = 0; i < p.output.size(); ++i) CHECK(std::isnan(p.output.get(i)));
       }
@@ -155,7 +156,7 @@ TEST(a_row_of_lowest_float_masks_is_a_plain_softmax) {
       p.params.mask = {&mask, DataType::kFloat32, 1, 0, 0, 0, 0};
       double mean = 0.0;
       for (int64_t j = 0; j < 200; ++j) mean += p.value.get(j * 24) / 200.0;
-      for (const auto* kernels : kernels_for(type)) {
+      for (const auto* kernels : kernels_for(p.params)) {
         CHECK(run(*kernels, p.params) == Status::kSuccess);
         // Adding the mask absorbs every score, as it does in PyTorch.
         CHECK(std::abs(p.output.get(0) - mean) < 2 * tolerance(type));
@@ -171,7 +172,7 @@ TEST(magnitudes_of_the_values_do_not_matter) {
         Problem p(sizes_with(rows), type);
         for (int64_t i = 0; i < p.value.size(); ++i) p.value.set(i, p.value.get(i) * magnitude);
         const std::vector<double> exact = Exact(p).output();
-        for (const auto* kernels : kernels_for(type)) {
+        for (const auto* kernels : kernels_for(p.params)) {
           CHECK(run(*kernels, p.params) == Status::kSuccess);
           for (size_t i = 0; i < exact.size(); ++i) {
             const double error = std::abs(p.output.get(static_cast<int64_t>(i)) - exact[i]);
@@ -230,7 +231,7 @@ TEST(scores_far_apart_do_not_overflow) {
   for (const DataType type : kTypes) {
     Problem p(sizes_with(200), type);
     p.params.scale = 1e4f;
-    for (const auto* kernels : kernels_for(type)) {
+    for (const auto* kernels : kernels_for(p.params)) {
       CHECK(run(*kernels, p.params) == Status::kSuccess);
       for (int64_t i = 0; i < p.output.size(); ++i) CHECK(std::isfinite(p.output.get(i)));
     }

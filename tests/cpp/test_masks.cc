@@ -31,7 +31,7 @@ void check_each(const char* what, Change change) {
         std::mt19937 random(7);
         change(p, random);
         const std::vector<double> exact = Exact(p).output();
-        for (const auto* kernels : kernels_for(type)) {
+        for (const auto* kernels : kernels_for(p.params)) {
           for (int64_t i = 0; i < p.output.size(); ++i) p.output.set(i, NAN);
           CHECK(run(*kernels, p.params) == Status::kSuccess);
           const double error = worst_error(p.output, exact);
@@ -150,14 +150,20 @@ TEST(one_mask_value_for_all_columns) {
   });
 }
 
-TEST(kernels_of_one_type_leave_the_others_to_their_own) {
+TEST(amx_kernels_leave_calls_to_others) {
+  using qkexport::cpu::serving_kernels;
   const auto* amx = qkexport::cpu::find_kernels("amx");
   if (amx == nullptr) return;
   const auto* avx512 = qkexport::cpu::find_kernels("avx512");
-  CHECK(amx->other_types == avx512);
-  Problem a(sizes_with(40, 300), DataType::kFloat32), b(sizes_with(40, 300), DataType::kFloat32);
-  CHECK(run(*amx, a.params) == Status::kSuccess && run(*avx512, b.params) == Status::kSuccess);
-  for (int64_t i = 0; i < a.output.size(); ++i) CHECK(a.output.get(i) == b.output.get(i));
+  const Problem few(sizes_with(40, 300), DataType::kFloat32);
+  const Problem many(sizes_with(300, 300), DataType::kFloat32);
+  const Problem half(sizes_with(300, 300), DataType::kFloat16);
+  const Problem bfloat16(sizes_with(300, 300), DataType::kBFloat16);
+  CHECK(&serving_kernels(*amx, few.params) == avx512);
+  CHECK(&serving_kernels(*amx, many.params) == amx->others);
+  CHECK(&serving_kernels(*amx, half.params) == amx->others);
+  CHECK(&serving_kernels(*amx, bfloat16.params) == amx);
+  CHECK(&serving_kernels(*avx512, many.params) == avx512);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "qkexport/cpu/attend.h"
 #include "qkexport/cpu/key_tiles.h"
 #include "qkexport/cpu/make_plan.h"
+#include "qkexport/cpu/tile_pipeline.h"
 
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
@@ -37,10 +38,8 @@ inline void finish_rows(const RowTile& t, RowBlock& block, int64_t split) {
   const int64_t width = plan.params->head_dim_v;
   for (int64_t i = 0; i < block.rows; ++i) {
     Row& row = t.scratch.row_state[block.first + i];
-    if (block.bounded) {
-      row.m = static_cast<float>(block.reference);
-      row.d = sum(load(row.sums));
-    }
+    if (block.bounded) row.m = static_cast<float>(block.reference);
+    row.d = sum(load(row.sums));
     float* o = t.scratch.output + (block.first + i) * plan.head_dim_v;
     const int64_t pair_row = t.first_row + block.first + i;
     if (!block.started) clear(o, width);
@@ -71,21 +70,48 @@ inline void place_rows(const Plan& plan, int64_t tile, RowTile& t) {
   t.num_rows = clamp(seqlen_q - position, 0, kTileRows);
 }
 
-inline float largest_key_norm(const PackedPair& packed, int64_t tiles) {
-  float largest = 0.0f;
-  for (int64_t i = 0; i < tiles; ++i) largest = larger_norm(largest, packed.tiles[i].key_norm);
-  return largest;
+// What packing learned about the keys and values of a pair.
+struct KeyTraits {
+  float norm;  // the largest
+  bool packs;  // all are among the numbers that the format is for
+};
+inline KeyTraits key_traits(const PackedPair& packed, int64_t tiles) {
+  KeyTraits traits = {0.0f, true};
+  for (int64_t i = 0; i < tiles; ++i) {
+    traits.norm = larger_norm(traits.norm, packed.tiles[i].key_norm);
+    traits.packs = traits.packs && packed.tiles[i].packs != 0;
+  }
+  traits.packs = traits.packs && norm_packs(traits.norm);
+  return traits;
 }
 
-// tile_at(block, sight, origin) gives the tile of keys and values that begins at `origin`.
+// finish(block) is called for each block that sees the tile, once its output is up to date.
+template <typename Products, typename Finish>
+inline void attend_tile(const RowTile& t, const KeyTile& tile, const Sight* sights,
+                        RowBlock* blocks, int64_t count, Finish finish) {
+  if constexpr (Products::kAsidesPerStep > 0) {
+    if (tile.finite) {
+      return attend_tile_pipelined<Products>(t, tile, sights, blocks, count, finish);
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (sights[i] == Sight::kNone) continue;
+    attend_block<Products>(t, tile, sights[i], blocks[i]);
+    finish(blocks[i]);
+  }
+}
+
+// tile_at(block, sight, origin) gives the tile of keys and values that begins at `origin`. Returns
+// false, with nothing written, where the format is not for these queries.
 template <typename Products, typename TileAt>
-inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
+inline bool attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
   constexpr int kMaxBlocks = kTileRows / kBlockRows;
   RowBlock blocks[kMaxBlocks];
   int64_t count = 0;
   KeyRange any = {t.key_end, t.key_begin};
   for (int64_t first = 0; first < t.num_rows; first += kBlockRows, ++count) {
     blocks[count] = prepare_block<Products>(t, first);
+    if (!blocks[count].packs) return false;
     const KeyRange seen = blocks[count].any;
     if (seen.begin == seen.end) continue;
     if (seen.begin < any.begin) any.begin = seen.begin;
@@ -101,50 +127,91 @@ inline void attend_row_tile(RowTile& t, int64_t split, TileAt tile_at) {
     }
     if (!seen) continue;
     const KeyTile tile = tile_at(blocks[0], sights[0], key);
-    for (int64_t i = 0; i < count; ++i) {
-      if (sights[i] == Sight::kNone) continue;
-      attend_block<Products>(t, tile, sights[i], blocks[i]);
+    attend_tile<Products>(t, tile, sights, blocks, count, [&](RowBlock& block) {
       // Now, not after the last block: its output is written while the next one computes.
-      if (blocks[i].any.end <= key + kTileKeys) finish_rows(t, blocks[i], split);
-    }
+      if (block.any.end <= key + kTileKeys) finish_rows(t, block, split);
+    });
   }
   for (int64_t i = 0; i < count; ++i) {
     if (!blocks[i].finished) finish_rows(t, blocks[i], split);
   }
+  return true;
 }
 
-// Item: a row tile of a pair of the wave (packed), or a part of the keys of a pair.
-inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, int64_t item,
-                        char* scratch_memory) {
-  const AttentionParams& p = *plan.params;
-  const ProductScope products;
+inline RowTile row_tile(const Plan& plan, char* workspace, int64_t pair, char* scratch_memory) {
   BlockCutter cutter(scratch_memory);
   RowTile t = {};
   t.plan = &plan;
   t.workspace = workspace;
   t.scratch = cut_scratch(plan, cutter);
-  t.rules = score_rules(p);
+  t.rules = score_rules(*plan.params);
+  t.pair = pair_of(plan, pair);
+  t.key_end = valid_keys(*plan.params, t.pair.batch);
+  t.key_norm = kInfinity;
+  return t;
+}
+
+inline void attend_local(RowTile& t, int64_t split) {
+  attend_row_tile<PackedProducts>(
+      t, split, [&](const RowBlock&, Sight, int64_t origin) { return local_tile(t, origin); });
+}
+
+// What attend_rows takes from a plan of other kernels.
+inline Plan local_plan(const Plan& packed_plan) {
+  Plan plan = packed_plan;
+  plan.mode = Mode::kLocal;
+  return plan;
+}
+
+inline void attend_rows(const Plan& packed_plan, char* workspace, int64_t pair, int64_t first_row,
+                        int64_t end_row, char* scratch_memory) {
+  const Plan plan = local_plan(packed_plan);
+  RowTile t = row_tile(plan, workspace, pair, scratch_memory);
+  for (int64_t row = first_row; row < end_row; row += kTileRows) {
+    t.first_row = row;
+    t.num_rows = clamp(end_row - row, 0, kTileRows);
+    attend_local(t, 0);
+  }
+}
+
+inline size_t attend_rows_scratch(const Plan& packed_plan) {
+  BlockCutter cutter(nullptr);
+  cut_scratch(local_plan(packed_plan), cutter);
+  return cutter.used();
+}
+
+// Item `part` of the pair with this index in the wave: one of its row tiles.
+inline void attend_packed(RowTile& t, int64_t pair, int64_t index, int64_t part,
+                          char* scratch_memory) {
+  const Plan& plan = *t.plan;
+  const PackedPair packed = packed_pair(plan, t.workspace, index);
+  const KeyTraits keys = key_traits(packed, ceil_div(t.key_end, kTileKeys));
+  t.key_norm = keys.norm;
+  place_rows(plan, plan.row_tiles - 1 - part, t);
+  const auto tile_at = [&](const RowBlock&, Sight, int64_t origin) {
+    return packed_tile(plan, packed, origin, t.key_end);
+  };
+  if (keys.packs && attend_row_tile<PackedProducts>(t, 0, tile_at)) return;
+  if (fallback() == nullptr) return;
+  fallback()->attend_rows(plan, t.workspace, pair, t.first_row, t.first_row + t.num_rows,
+                          scratch_memory);
+}
+
+// Item: a row tile of a pair of the wave (packed), or a part of the keys of a pair.
+inline void attend_item(const Plan& plan, char* workspace, int64_t first_pair, int64_t item,
+                        char* scratch_memory) {
+  const ProductScope products;
   const int64_t parts = plan.mode == Mode::kPacked ? plan.row_tiles : plan.splits;
   const int64_t index = item / parts, part = item % parts;
-  t.pair = pair_of(plan, first_pair + index);
-  const int64_t valid = valid_keys(p, t.pair.batch);
+  RowTile t = row_tile(plan, workspace, first_pair + index, scratch_memory);
   if (plan.mode == Mode::kPacked) {
-    const PackedPair packed = packed_pair(plan, workspace, index);
-    t.key_end = valid;
-    t.key_norm = largest_key_norm(packed, ceil_div(valid, kTileKeys));
-    place_rows(plan, plan.row_tiles - 1 - part, t);
-    return attend_row_tile<PackedProducts>(t, 0, [&](const RowBlock&, Sight, int64_t origin) {
-      return packed_tile(plan, packed, origin, valid);
-    });
+    return attend_packed(t, first_pair + index, index, part, scratch_memory);
   }
-  t.key_norm = kInfinity;
+  const int64_t valid = t.key_end;
   t.key_begin = clamp(part * plan.split_tiles * kTileKeys, 0, valid);
   t.key_end = clamp((part + 1) * plan.split_tiles * kTileKeys, 0, valid);
   t.num_rows = plan.pair_rows;
-  if (plan.mode == Mode::kLocal) {
-    return attend_row_tile<PackedProducts>(
-        t, part, [&](const RowBlock&, Sight, int64_t origin) { return local_tile(t, origin); });
-  }
+  if (plan.mode == Mode::kLocal) return attend_local(t, part);
   attend_row_tile<StreamedProducts>(t, part,
                                     [&](const RowBlock& block, Sight sight, int64_t origin) {
                                       return stream_tile(t, block, sight, origin);

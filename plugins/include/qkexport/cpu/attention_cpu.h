@@ -20,12 +20,16 @@ struct Parallel {
   void (*run)(void* context, int64_t tasks, void (*task)(void* data, int64_t index), void* data);
 };
 
-// The kernels of an instruction set by name (portable, avx2, avx512); with null the best that this
-// processor has. Null if there is none of that name or the processor lacks it.
+// The kernels of an instruction set by name (portable, avx2, avx512, amx); with null the best that
+// this processor has. Null if there is none of that name or the processor lacks it.
 const KernelTable* find_kernels(const char* name);
 
 // The names that find_kernels accepts on this processor, best last: "portable, avx2".
 const char* available_kernels();
+
+// Those that compute a call which `kernels` were chosen for: themselves, or others they leave it
+// to.
+const KernelTable& serving_kernels(const KernelTable& kernels, const AttentionParams& params);
 
 Status can_implement(const AttentionParams& params);
 

@@ -48,8 +48,14 @@ inline void store_element(float* p, float x) { *p = x; }
 inline void store_element(Float16* p, float x) { p->bits = float_to_half_bits(x); }
 inline void store_element(BFloat16* p, float x) { p->bits = float_to_bfloat16_bits(x); }
 
-inline float weight_value(float x) { return x; }
-inline float weight_value(BFloat16 x) { return bfloat16_bits_to_float(x.bits); }
+inline float weight_at(const float* row, int64_t key) { return row[key]; }
+inline float weight_at(const BFloat16* row, int64_t key) {
+  return bfloat16_bits_to_float(row[key].bits);
+}
+
+// Whether weights are stored two vectors at a time.
+template <typename Weight>
+constexpr bool kWeightPairs = false;
 
 inline int64_t element_size(DataType type) {
   switch (type) {

@@ -29,9 +29,9 @@ inline void evaluate(int function, const float* x, int64_t n, float* y) {
   }
 }
 
-constexpr KernelTable kernel_table(const char* name, const KernelTable* other_types = nullptr) {
-  return {name,        make_plan,  statistics_item, append_item, pack_item,
-          attend_item, merge_item, evaluate,        other_types};
+constexpr KernelTable kernel_table(const char* name, const KernelTable* others = nullptr) {
+  return {name,       make_plan, statistics_item, append_item,         pack_item, attend_item,
+          merge_item, evaluate,  attend_rows,     attend_rows_scratch, serves,    others};
 }
 
 }  // namespace QKEXPORT_CPU_ISA

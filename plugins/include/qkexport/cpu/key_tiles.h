@@ -30,7 +30,7 @@ inline KeyTile local_tile(const RowTile& t, int64_t origin) {
   auto* keys = reinterpret_cast<Packed*>(t.scratch.keys);
   auto* values = reinterpret_cast<Packed*>(t.scratch.values);
   pack_keys(*t.plan, t.workspace, t.pair, origin, end, t.scratch, keys);
-  const bool finite = pack_values(*t.plan, t.pair, origin, end, t.scratch, values);
+  const bool finite = pack_values(*t.plan, t.pair, origin, end, t.scratch, values).finite;
   return {origin, keys,   values, 0, 0, 0, DataType::kFloat32, DataType::kFloat32,
           keys,   values, finite};
 }

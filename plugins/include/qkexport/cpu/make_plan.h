@@ -91,6 +91,10 @@ inline void plan_workspace(const AttentionParams& p, Plan& plan) {
   BlockCutter scratch(nullptr);
   cut_scratch(plan, scratch);
   layout.scratch_stride = scratch.used();
+  if (fallback() != nullptr) {
+    const size_t bytes = fallback()->attend_rows_scratch(plan);
+    if (bytes > layout.scratch_stride) layout.scratch_stride = bytes;
+  }
   // The base of the workspace need not be aligned.
   layout.total =
       layout.scratch + static_cast<size_t>(plan.workers) * layout.scratch_stride + kAlignment;

@@ -111,6 +111,16 @@ void score_block(const float* q, const float* keys, int64_t panel_stride, int64_
   }
 }
 
+template <typename Weight>
+inline Weight* weight_row(Weight* weights, int64_t row) {
+  return weights + row * kTileKeys;
+}
+
+// For products that leave time for something else, where there is nothing to do.
+struct NothingAside {
+  void operator()() const {}
+};
+
 enum class Carry { kReplace, kKeep, kRescale };
 
 template <int kRows, int kVecs, int64_t kAhead = 0, Cache kCache = kFirstLevel, int64_t kLater = 0,

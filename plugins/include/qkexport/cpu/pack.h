@@ -87,13 +87,19 @@ inline float pack_keys(const Plan& plan, char* workspace, Pair pair, int64_t beg
   return __builtin_sqrtf(squares);
 }
 
-// Packs the values [begin, end) of a pair. Returns whether all of them are finite.
-inline bool pack_values(const Plan& plan, Pair pair, int64_t begin, int64_t end,
-                        const Scratch& scratch, Packed* values) {
+struct ValueTraits {
+  bool finite;  // all of them
+  bool packs;   // all are among the numbers that the format is for
+};
+
+// Packs the values [begin, end) of a pair.
+inline ValueTraits pack_values(const Plan& plan, Pair pair, int64_t begin, int64_t end,
+                               const Scratch& scratch, Packed* values) {
   const AttentionParams& p = *plan.params;
   const int64_t width = plan.head_dim_v;
   RowReader reader(p, value_sequence(p), pair, p.head_dim_v);
   clear(scratch.value_rows, kValueRows * width);
+  ValueRange range;
   Vec probe = splat(0.0f);  // x * 0 is NaN exactly where x is infinite or NaN
   const int64_t padded_end = begin + round_up(end - begin, kKeyStep);
   for (int64_t first = begin; first < padded_end; first += kValueRows) {
@@ -107,13 +113,15 @@ inline bool pack_values(const Plan& plan, Pair pair, int64_t begin, int64_t end,
       // A chain for each row, so that rows need not wait for one another.
       Vec row_probe = splat(0.0f);
       for (int64_t c = 0; c < width; c += kVecWidth) {
-        row_probe = fma(load(row + c), splat(0.0f), row_probe);
+        const Vec x = load(row + c);
+        row_probe = fma(x, splat(0.0f), row_probe);
+        range.see(x);
       }
       probe = add(probe, row_probe);
     }
     pack_value_rows(scratch.value_rows, width, first - begin, values);
   }
-  return !is_nan(sum(probe));
+  return {!is_nan(sum(probe)), range.packs()};
 }
 
 struct PackedPair {
@@ -147,8 +155,11 @@ inline void pack_item(const Plan& plan, char* workspace, int64_t first_pair, int
   PackedTile& about = const_cast<PackedTile*>(packed.tiles)[tile];
   about.key_norm = pack_keys(plan, workspace, pair, begin, end, scratch,
                              const_cast<Packed*>(packed.keys) + begin * plan.head_dim);
-  about.finite = pack_values(plan, pair, begin, end, scratch,
-                             const_cast<Packed*>(packed.values) + begin * plan.head_dim_v);
+  const ValueTraits values =
+      pack_values(plan, pair, begin, end, scratch,
+                  const_cast<Packed*>(packed.values) + begin * plan.head_dim_v);
+  about.finite = values.finite;
+  about.packs = values.packs;
 }
 
 }  // namespace QKEXPORT_CPU_ISA

@@ -12,6 +12,8 @@
 #include <cstdint>
 
 #include "qkexport/cpu/micro_kernel.h"
+#include "qkexport/cpu/packs_all.h"
+#include "qkexport/cpu/tile_registers.h"
 
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
@@ -24,32 +26,9 @@ constexpr int kKeyStep = kDepthStep;  // the depth of the value product
 constexpr int kValueRows = 2;
 constexpr float kPackedRoundoff = 0x1p-9f;
 constexpr bool kWeightsInPlace = false;
+constexpr int kAsidesPerStep = 1;
 
-constexpr int kTileSide = 16;    // rows or columns of a register
-constexpr int kTileSize = 512;   // bfloat16 numbers in a register
-constexpr int kTileStride = 64;  // bytes between the rows of a packed register
-
-// The tile registers of this thread; they are zero-cost to the thread again when it ends.
-class ProductScope {
- public:
-  ProductScope() {
-    struct alignas(64) Shape {
-      uint8_t palette = 1;
-      uint8_t start_row = 0;
-      uint8_t reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    };
-    const Shape shape;
-    order_memory();
-    _tile_loadconfig(&shape);
-  }
-  ~ProductScope() { _tile_release(); }
-  ProductScope(const ProductScope&) = delete;
-
-  // GCC's tile intrinsics do not say that they touch memory: no store may be moved past them.
-  static void order_memory() { __asm__ volatile("" ::: "memory"); }
-};
+inline bool serves(const AttentionParams& p) { return p.dtype == DataType::kBFloat16; }
 
 inline __m256i round_to_bfloat16(Vec x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
 inline void store_weight(BFloat16* p, Vec x) {
@@ -100,42 +79,12 @@ inline float packed_value(const Packed* values, int64_t key, int64_t channel) {
   return bfloat16_bits_to_float(panel[2 * pair + key % 2].bits);
 }
 
-// Two or four registers of sums: 16 or 32 rows of 32 columns, out [rows][stride].
-template <bool kBothRows>
-inline void zero_sums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  if constexpr (kBothRows) {
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-}
-template <bool kBothRows>
-inline void load_sums(const float* out, int64_t stride) {
-  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
-  _tile_loadd(0, out, bytes);
-  _tile_loadd(1, out + kTileSide, bytes);
-  if constexpr (kBothRows) {
-    _tile_loadd(2, out + kTileSide * stride, bytes);
-    _tile_loadd(3, out + kTileSide * stride + kTileSide, bytes);
-  }
-}
-template <bool kBothRows>
-inline void store_sums(float* out, int64_t stride) {
-  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
-  _tile_stored(0, out, bytes);
-  _tile_stored(1, out + kTileSide, bytes);
-  if constexpr (kBothRows) {
-    _tile_stored(2, out + kTileSide * stride, bytes);
-    _tile_stored(3, out + kTileSide * stride + kTileSide, bytes);
-  }
-}
-
 // Adds rows . columns over the depths [begin, end).
 //   rows: [16 or 32][depth]   columns: two panels of [depth][16]
-template <bool kBothRows>
-inline void add_products(const Packed* rows, const Packed* columns, int64_t depth, int64_t begin,
-                         int64_t end) {
+template <bool kBothRows, typename Aside>
+inline __attribute__((always_inline)) void add_products(const Packed* rows, const Packed* columns,
+                                                        int64_t depth, int64_t begin, int64_t end,
+                                                        Aside aside) {
   const int64_t stride = depth * static_cast<int64_t>(sizeof(Packed));
   for (int64_t d = begin; d < end; d += kDepthStep) {
     _tile_loadd(4, rows + d, stride);
@@ -148,28 +97,31 @@ inline void add_products(const Packed* rows, const Packed* columns, int64_t dept
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
+    aside();
   }
 }
 
 // 32 columns of scores. q: [kBlockRows][depth]   k: two panels of keys
-template <bool kBothRows>
-inline void score_tiles(const Packed* q, const Packed* k, int64_t depth, float* s) {
+template <bool kBothRows, typename Aside>
+inline __attribute__((always_inline)) void score_tiles(const Packed* q, const Packed* k,
+                                                       int64_t depth, float* s, Aside aside) {
   zero_sums<kBothRows>();
-  add_products<kBothRows>(q, k, depth, 0, depth);
+  add_products<kBothRows>(q, k, depth, 0, depth, aside);
   store_sums<kBothRows>(s, kTileKeys);
 }
 
 // Scores of `rows` query rows with the columns [begin, end) of a tile, [rows][kTileKeys].
+template <typename Aside>
 inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int64_t padded_depth,
                          int64_t /*depth*/, int64_t begin, int64_t end, const Packed* /*later*/,
-                         float* s) {
+                         float* s, Aside aside) {
   ProductScope::order_memory();
   for (int64_t column = begin; column < end; column += kKeyStep) {
     const Packed* panels = keys + column * padded_depth;
     if (rows > kTileSide) {
-      score_tiles<true>(q, panels, padded_depth, s + column);
+      score_tiles<true>(q, panels, padded_depth, s + column, aside);
     } else {
-      score_tiles<false>(q, panels, padded_depth, s + column);
+      score_tiles<false>(q, panels, padded_depth, s + column, NothingAside{});
     }
   }
   ProductScope::order_memory();
@@ -184,17 +136,8 @@ inline void value_tiles(const Packed* p, const Packed* v, int64_t begin, int64_t
   } else {
     load_sums<kBothRows>(o, o_row);
   }
-  add_products<kBothRows>(p, v, kTileKeys, begin, end);
+  add_products<kBothRows>(p, v, kTileKeys, begin, end, NothingAside{});
   store_sums<kBothRows>(o, o_row);
-}
-
-inline void rescale_rows(int64_t rows, int64_t width, const float* factors, int64_t o_row,
-                         float* o) {
-  for (int64_t i = 0; i < rows; ++i, o += o_row) {
-    if (factors[i] == 1.0f) continue;
-    const Vec factor = splat(factors[i]);
-    for (int64_t c = 0; c < width; c += kVecWidth) store(o + c, mul(load(o + c), factor));
-  }
 }
 
 // o = p . v + o * factor over the keys [begin, end) of a tile, o [kBlockRows][o_row].

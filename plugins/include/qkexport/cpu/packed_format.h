@@ -8,12 +8,22 @@
 //   kValueRows      value rows that are packed together
 //   kPackedRoundoff unit roundoff of a packed query or key
 //   kWeightsInPlace weights overwrite the scores
+//   kAsidesPerStep  how often score_packed calls aside(), for kKeyStep keys and kDepthStep of
+//   depth;
+//                   0: never
 //   ProductScope    lives while products are computed on this thread
-//   pack_query_block, pack_key_rows, pack_value_rows, packed_value, store_weight
+//   serves          whether the format is for a call
+//   fallback()      kernels for calls whose numbers the format is not for, or null: it takes all
+//   ValueRange      whether the values that it saw are among those numbers
+//   norm_packs      the same of a query or key with this Euclidean norm
+//   weight_row, store_weight or store_weight_pair, weight_at
+//   pack_query_block, pack_key_rows, pack_value_rows, packed_value
 //   score_packed, value_packed
 #pragma once
 
-#if defined(__AMX_BF16__)
+#if QKEXPORT_SPLIT_PRODUCTS
+#include "qkexport/cpu/packed_split.h"
+#elif defined(__AMX_BF16__)
 #include "qkexport/cpu/packed_amx.h"
 #else
 #include "qkexport/cpu/packed_vector.h"

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "qkexport/cpu/micro_kernel.h"
+#include "qkexport/cpu/packs_all.h"
 
 namespace qkexport::cpu {
 inline namespace QKEXPORT_CPU_ISA {
@@ -19,8 +20,11 @@ constexpr int kKeyStep = 1;
 constexpr int kValueRows = 1;
 constexpr float kPackedRoundoff = 0.0f;
 constexpr bool kWeightsInPlace = true;
+constexpr int kAsidesPerStep = 0;
 
 static_assert(kRowBlock <= kVecWidth, "a row block is transposed as one square of vectors");
+
+inline bool serves(const AttentionParams&) { return true; }
 
 struct ProductScope {
   ProductScope() {}  // not trivial, so that an unused variable is no mistake
@@ -59,7 +63,8 @@ inline float packed_value(const Packed* values, int64_t key, int64_t channel) {
 
 // Scores of `rows` query rows with the columns [begin, end) of a tile, [rows][kTileKeys].
 inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int64_t padded_depth,
-                         int64_t depth, int64_t begin, int64_t end, const Packed* later, float* s) {
+                         int64_t depth, int64_t begin, int64_t end, const Packed* later, float* s,
+                         NothingAside) {
   with_row_count(rows, [&](auto count) {
     score_block<count.value>(q, keys, padded_depth * kPanel, depth, begin, end, later, s);
   });

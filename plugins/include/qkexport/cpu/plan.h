@@ -35,6 +35,7 @@ struct WorkspaceLayout {
 struct PackedTile {
   float key_norm;  // largest Euclidean norm of its keys; NaN if one is NaN
   int32_t finite;  // 1: no value is infinite or NaN
+  int32_t packs;   // 1: all its values are among the numbers that the format is for
 };
 
 struct Plan {
@@ -77,8 +78,14 @@ struct KernelTable {
   // Evaluates a vector function of vec_math.h for tests: 0 exp2, 1 exp, 2 tanh,
   // 3 2^(x - 20).
   void (*evaluate)(int function, const float* x, int64_t n, float* y);
-  // Null: these kernels serve every type. Else they serve bfloat16 only, and this table the others.
-  const KernelTable* other_types;
+  // Rows [first_row, end_row) of a pair of a packed plan of other kernels, whose packed keys and
+  // values are not read, and the scratch memory that they take.
+  void (*attend_rows)(const Plan&, char* workspace, int64_t pair, int64_t first_row,
+                      int64_t end_row, char* scratch);
+  size_t (*attend_rows_scratch)(const Plan&);
+  // Calls that these kernels do not serve are left to the others.
+  bool (*serves)(const AttentionParams&);
+  const KernelTable* others;
 };
 
 }  // namespace qkexport::cpu

@@ -12,8 +12,12 @@ inline namespace QKEXPORT_CPU_ISA {
 struct PackedProducts {
   using Weight = Packed;
   static constexpr int64_t kColumnStep = kKeyStep;
+  static constexpr int64_t kAsidesPerStep = cpu::kAsidesPerStep;
 
   static Weight* weights(const Scratch& scratch) { return scratch.weights; }
+  static Weight* row_of_weights(const Scratch& scratch, int64_t row) {
+    return weight_row(scratch.weights, row);
+  }
 
   static Packed* queries(const RowTile& t, const RowBlock& block) {
     return reinterpret_cast<Packed*>(t.scratch.query) + block.first * t.plan->head_dim;
@@ -30,11 +34,18 @@ struct PackedProducts {
     return static_cast<const Packed*>(later) + block.first * kTileKeys * width / kTileRows;
   }
 
-  static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
-                    const TileColumns& columns) {
+  // aside() is called between the products, where the format says so.
+  template <typename Aside>
+  static void score_beside(const RowTile& t, const KeyTile& tile, const BlockScores& scores,
+                           Aside aside) {
+    const RowBlock& block = *scores.block;
     score_packed(queries(t, block), block.rows, static_cast<const Packed*>(tile.keys),
-                 t.plan->head_dim, t.plan->params->head_dim, columns.begin, columns.end,
-                 later_part(tile.later_keys, block, t.plan->head_dim), t.scratch.scores);
+                 t.plan->head_dim, t.plan->params->head_dim, scores.columns.begin,
+                 scores.columns.end, later_part(tile.later_keys, block, t.plan->head_dim),
+                 scores.scores, aside);
+  }
+  static void score(const RowTile& t, const KeyTile& tile, const BlockScores& scores) {
+    score_beside(t, tile, scores, NothingAside{});
   }
 
   static void accumulate(const RowTile& t, const KeyTile& tile, const RowBlock& block,
@@ -54,8 +65,12 @@ struct PackedProducts {
 struct StreamedProducts {
   using Weight = float;
   static constexpr int64_t kColumnStep = 1;
+  static constexpr int64_t kAsidesPerStep = 0;
 
   static Weight* weights(const Scratch& scratch) { return scratch.scores; }
+  static Weight* row_of_weights(const Scratch& scratch, int64_t row) {
+    return scratch.scores + row * kTileKeys;
+  }
 
   // The only block of its tile: behind it there is room for a copy that is ordered by parity.
   static float* query_rows(const RowTile& t, const RowBlock&) { return t.scratch.query; }
@@ -70,17 +85,16 @@ struct StreamedProducts {
     }
   }
 
-  static void score(const RowTile& t, const KeyTile& tile, const RowBlock& block,
-                    const TileColumns& columns) {
-    with_row_count(block.rows, [&](auto rows) {
+  static void score(const RowTile& t, const KeyTile& tile, const BlockScores& scores) {
+    const TileColumns& columns = scores.columns;
+    with_row_count(scores.block->rows, [&](auto rows) {
       with_element_type(tile.key_type, [&](auto* tag) {
         using Element = std::remove_pointer_t<decltype(tag)>;
         const auto* keys = static_cast<const Element*>(tile.keys);
         const float* queries = kByParity<Element> ? ordered_query_rows(t) : t.scratch.query;
-        score_stream<rows.value>(queries, t.plan->head_dim,
-                                 keys + (columns.begin - tile.first) * tile.key_stride,
-                                 tile.key_stride, t.plan->params->head_dim, columns.begin,
-                                 columns.end, t.scratch.scores);
+        score_stream<rows.value>(
+            queries, t.plan->head_dim, keys + (columns.begin - tile.first) * tile.key_stride,
+            tile.key_stride, t.plan->params->head_dim, columns.begin, columns.end, scores.scores);
       });
     });
   }

@@ -29,6 +29,14 @@ inline float score_factor(const AttentionParams& p, const ScoreRules& rules, int
   return rules.base2 ? factor * kLog2E : factor;
 }
 
+inline float row_norm(const float* row, int64_t width) {
+  return __builtin_sqrtf(row_squares(row, width, 0.0f));
+}
+
+inline bool query_packs(const float* row, int64_t width) {
+  return fallback() == nullptr || norm_packs(row_norm(row, width));
+}
+
 // Normalizes, rotates and scales one query row into dst [head_dim padded with zeros].
 inline void load_query_row(const RowTile& t, const RowTransform& transform, int64_t tile_row,
                            float* dst, Row& state) {
@@ -52,8 +60,7 @@ inline void load_query_row(const RowTile& t, const RowTransform& transform, int6
   state.mask = t.rules.mask == nullptr ? nullptr : mask_row(p.mask, t.pair.batch, head, token);
   state.bound = kInfinity;
   if (t.rules.base2 && t.key_norm < kInfinity) {
-    state.bound =
-        __builtin_sqrtf(row_squares(dst, t.plan->head_dim, 0.0f)) * t.key_norm * kBoundSlack;
+    state.bound = row_norm(dst, t.plan->head_dim) * t.key_norm * kBoundSlack;
   }
   state.m = -kInfinity;
   state.d = 0.0f;

@@ -40,8 +40,19 @@ struct RowBlock {
   bool bounded;   // no running maximum is needed
   float bound;    // the largest of its rows
   int reference;  // the integer above it, when the block is bounded
+  bool packs;     // its rows are among those that the format is for
   bool started;   // some tile was accumulated
   bool finished;  // its output was written
+};
+
+// The scores of a block with the columns of a tile of keys.
+struct BlockScores {
+  RowBlock* block;
+  TileColumns columns;
+  bool full;      // every row sees all columns
+  float* scores;  // [kBlockRows][kTileKeys]
+
+  float* row(int64_t i) const { return scores + i * kTileKeys; }
 };
 
 // Where a tile of keys and values lies, packed or in rows.

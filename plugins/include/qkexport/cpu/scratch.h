@@ -17,7 +17,7 @@ struct Scratch {
   float* rows;        // [kMaxRows][head_dim], one tensor row each
   float* value_rows;  // [kValueRows][head_dim_v]
   float* transform;   // what norm_rotary.h asks for
-  float* scores;      // [kBlockRows][kTileKeys]
+  float* scores;      // [kScoreBlocks][kBlockRows][kTileKeys]
   Packed* weights;    // the same, or the scores themselves
   float* output;      // [kTileRows][head_dim_v]
   float* keys;        // a tile of keys: packed, or rows
@@ -29,6 +29,12 @@ struct Scratch {
 
 // Tensor rows that are packed together: a group of keys or a block of queries.
 constexpr int kMaxRows = kBlockRows > kVecWidth ? kBlockRows : kVecWidth;
+
+// While a block is weighed, the scores of the next are computed, where there is time for both.
+constexpr int kScoreBlocks = kAsidesPerStep > 0 ? 2 : 1;
+
+// Floats that a packed number takes, rounded up.
+constexpr int kPackedFloats = (sizeof(Packed) + 3) / 4;
 
 constexpr size_t kAlignment = 64;
 
@@ -57,17 +63,17 @@ inline Scratch cut_scratch(const Plan& plan, BlockCutter& cutter) {
   const int64_t widest_token = (p.num_heads > p.num_kv_heads ? p.num_heads : p.num_kv_heads);
   Scratch s;
   // A packed block may be overrun by the unused lanes of its last vector.
-  s.query = cutter.take<float>(kTileRows * plan.head_dim + kVecWidth);
+  s.query = cutter.take<float>(kTileRows * plan.head_dim * kPackedFloats + kVecWidth);
   s.rows = cutter.take<float>(kMaxRows * plan.head_dim);
   s.value_rows = cutter.take<float>(kValueRows * plan.head_dim_v);
   s.transform = cutter.take<float>(2 * plan.head_dim);
-  s.scores = cutter.take<float>(kBlockRows * kTileKeys);
+  s.scores = cutter.take<float>(kScoreBlocks * kBlockRows * kTileKeys);
   s.weights = kWeightsInPlace ? reinterpret_cast<Packed*>(s.scores)
                               : cutter.take<Packed>(kBlockRows * kTileKeys);
   s.output = cutter.take<float>(kTileRows * plan.head_dim_v);
   const int64_t own_tile = plan.mode == Mode::kPacked ? 0 : kTileKeys;
-  s.keys = cutter.take<float>(own_tile * plan.head_dim);
-  s.values = cutter.take<float>(own_tile * plan.head_dim_v);
+  s.keys = cutter.take<float>(own_tile * plan.head_dim * kPackedFloats);
+  s.values = cutter.take<float>(own_tile * plan.head_dim_v * kPackedFloats);
   s.token = cutter.take<float>(hidden_axis ? widest_token * p.head_dim : 0);
   s.row_state = cutter.take<Row>(kTileRows);
   s.hidden = cutter.take<uint8_t>(kBlockRows * kTileKeys);

@@ -23,7 +23,7 @@ struct Row {
   float bound;            // no score exceeds it in magnitude
   float m;                // running maximum
   float d;                // running sum of weights
-  float sums[kVecWidth];  // the same of a bounded block, lane by lane
+  float sums[kVecWidth];  // the same lane by lane, while tiles are added
 };
 
 // How scores become weights; one for a whole call.
@@ -171,28 +171,38 @@ inline Vec weight(bool base2, Vec s, float m) {
 
 inline void store_weight(float* p, Vec x) { store(p, x); }
 
-// Scores become weights, which may take their place. Returns the sum, lane by lane.
-template <typename Weight>
-inline Vec exponentiate(bool base2, const TileColumns& tile, float m, const float* s, Weight* w) {
+// The weights of the columns [begin, end), whole vectors of scores or pairs of them, which they may
+// replace. Returns their sum, lane by lane.
+template <typename Weight, typename Exponential>
+inline Vec store_weights(int64_t begin, int64_t end, const float* s, Weight* w,
+                         Exponential exponential) {
   Vec total = splat(0.0f);
-  for (int64_t c = tile.begin / kVecWidth * kVecWidth; c < tile.end; c += kVecWidth) {
-    const Vec p = weight(base2, load(s + c), m);
-    total = add(total, p);
-    store_weight(w + c, p);
+  if constexpr (kWeightPairs<Weight>) {
+    for (int64_t c = begin; c < end; c += 2 * kVecWidth) {
+      const Vec first = exponential(load(s + c)), second = exponential(load(s + c + kVecWidth));
+      total = add(total, add(first, second));
+      store_weight_pair(w, c, first, second);
+    }
+  } else {
+    for (int64_t c = begin; c < end; c += kVecWidth) {
+      const Vec p = exponential(load(s + c));
+      total = add(total, p);
+      store_weight(w + c, p);
+    }
   }
   return total;
+}
+
+template <typename Weight>
+inline Vec exponentiate(bool base2, const TileColumns& tile, float m, const float* s, Weight* w) {
+  const int64_t begin = tile.begin / kVecWidth * kVecWidth;
+  return store_weights(begin, tile.end, s, w, [&](Vec x) { return weight(base2, x, m); });
 }
 
 // The same for all columns of a tile that a bounded row (row_tile.h says when) sees whole.
 template <typename Weight>
 inline Vec exponentiate_bounded(int reference, const float* s, Weight* w) {
-  Vec total = splat(0.0f);
-  for (int64_t c = 0; c < kTileKeys; c += kVecWidth) {
-    const Vec p = exp2_minus(load(s + c), reference);
-    total = add(total, p);
-    store_weight(w + c, p);
-  }
-  return total;
+  return store_weights(0, kTileKeys, s, w, [&](Vec x) { return exp2_minus(x, reference); });
 }
 
 // The step of a bounded row. Its sum is added up across the lanes only when the row is finished.
@@ -230,7 +240,8 @@ inline float online_softmax(bool base2, const TileColumns& tile, float seen, con
   const float reference = m == -kInfinity ? 0.0f : m;
   float factor = 1.0f;
   if (row.m != m) factor = row.m == -kInfinity ? 0.0f : exp_scalar(base2, row.m - reference);
-  row.d = row.d * factor + sum(exponentiate(base2, tile, reference, s, w));
+  const Vec total = exponentiate(base2, tile, reference, s, w);
+  store(row.sums, fma(load(row.sums), splat(factor), total));
   row.m = m;
   return factor;
 }
