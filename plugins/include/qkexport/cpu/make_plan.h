@@ -25,7 +25,7 @@ constexpr int64_t kPartialState = 2;  // m and d behind the o of a partial row
 
 inline Mode choose_mode(int64_t pair_rows) {
   if (pair_rows <= kRowBlock) return Mode::kStream;
-  return pair_rows <= kTileRows ? Mode::kLocal : Mode::kPacked;
+  return pair_rows <= kLocalRows ? Mode::kLocal : Mode::kPacked;
 }
 
 inline void plan_rows(const AttentionParams& p, Plan& plan) {

@@ -51,9 +51,9 @@ constexpr int kStepSize = 3 * kPartSize;
 template <>
 inline constexpr bool kWeightPairs<Split> = true;
 
-// Only plans with packed tiles are made.
+// Splitting takes many rows to pay; and only packed tiles know whether all numbers are in range.
 inline bool serves(const AttentionParams& p) {
-  return p.num_heads / p.num_kv_heads * p.seqlen_q > kTileRows;
+  return p.num_heads / p.num_kv_heads * p.seqlen_q > kLocalRows;
 }
 
 // Gathers the magnitudes of values.

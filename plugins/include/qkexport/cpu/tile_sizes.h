@@ -20,6 +20,9 @@ constexpr int kTileRows = 256;
 #else
 constexpr int kTileRows = 96;
 #endif
+// With so many query rows of a kv head, or fewer, each item packs what it reads for itself.
+constexpr int kLocalRows = 96;
+static_assert(kLocalRows <= kTileRows);
 
 // Rows of present that one item writes.
 constexpr int64_t kAppendRows = 64;
