@@ -18,18 +18,22 @@ SKIPPED = 77
 QUERIES = ("queries", r"load_query_row|prepare_block|attend_row_tile|attend_item", "prefetcht0")
 KEYS = ("keys that are packed", r"RowReader::read|pack_keys|pack_item", "prefetcht0")
 VALUES = ("values that are packed", r"RowReader::read|pack_values|pack_item", "prefetcht0")
-MASKS = ("the first mask", r"attend_block", "prefetcht0")
-NEXT_MASKS = ("the next mask", r"attend_block|weigh|sight_of", "prefetcht1")
+MASKS = ("the first mask", r"attend_block|attend_tile|scores_of", "prefetcht0")
+NEXT_MASKS = ("the next mask", r"attend_block|attend_tile|finish_row|weigh|sight_of", "prefetcht1")
 STREAMED_KEYS = (
     "streamed keys",
     r"score_rows_by_4|score_stream|Streamed\w+::score",
     "prefetcht1",
 )
 STREAMED_VALUES = ("streamed values", r"value_stream|StreamedProducts::accumulate", "prefetcht1")
-SCORE_PANELS = ("panels of keys", r"score_block|score_packed|PackedProducts::score", "prefetcht0")
+SCORE_PANELS = (
+    "panels of keys",
+    r"score_block|score_packed|PackedProducts::score|attend_tile_pipelined",
+    "prefetcht0",
+)
 VALUE_PANELS = (
     "panels of values",
-    r"value_block|value_packed|PackedProducts::accum",
+    r"value_block|value_packed|PackedProducts::accum|Weighing",
     "prefetcht0",
 )
 NEXT_KEYS = ("the next tile of keys", SCORE_PANELS[1], "prefetcht1")
@@ -40,6 +44,7 @@ EXPECTED = {
     "kernels_avx2": [*EVERYWHERE, *PANELS],
     "kernels_avx512": [*EVERYWHERE, *PANELS],
     "kernels_amx": EVERYWHERE,  # its panels are registers, loaded whole
+    "kernels_amx_split": [*EVERYWHERE, VALUE_PANELS, NEXT_KEYS, NEXT_VALUES],
 }
 
 

@@ -51,9 +51,12 @@ constexpr int kStepSize = 3 * kPartSize;
 template <>
 inline constexpr bool kWeightPairs<Split> = true;
 
-// Splitting takes many rows to pay; and only packed tiles know whether all numbers are in range.
+// Query rows of a kv head from which splitting its keys and values pays.
+constexpr int64_t kLeastRows = 128;
+static_assert(kLeastRows > kLocalRows, "packed tiles know whether all their numbers are in range");
+
 inline bool serves(const AttentionParams& p) {
-  return p.num_heads / p.num_kv_heads * p.seqlen_q > kLocalRows;
+  return p.num_heads / p.num_kv_heads * p.seqlen_q >= kLeastRows;
 }
 
 // Gathers the magnitudes of values.
