@@ -21,8 +21,6 @@ constexpr int64_t kMinSplitTiles = 4;
 // About 8 us of arithmetic on one core: what waking a thread costs.
 constexpr double kSerialFlops = 1e6;
 
-constexpr int64_t kPartialState = 2;  // m and d behind the o of a partial row
-
 inline Mode choose_mode(int64_t pair_rows) {
   if (pair_rows <= kRowBlock) return Mode::kStream;
   return pair_rows <= kLocalRows ? Mode::kLocal : Mode::kPacked;

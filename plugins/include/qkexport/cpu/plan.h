@@ -31,6 +31,8 @@ struct WorkspaceLayout {
   size_t total;
 };
 
+constexpr int64_t kPartialState = 2;  // m and d behind the o of a row of partials
+
 // What packing learned about a tile of keys and values.
 struct PackedTile {
   float key_norm;  // largest Euclidean norm of its keys; NaN if one is NaN
