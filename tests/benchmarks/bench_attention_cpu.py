@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -105,13 +106,16 @@ def label(problem: Problem) -> str:
     return f"{kind}, S {problem.seqlen}, {heads}{extra}"
 
 
-def cells(problem: Problem, times: dict[str, list[float]], peak: tuple[float, float]) -> list[str]:
-    """One row of the table: our figure, its share of the peak, then the ratios."""
+def cells(problem: Problem, times: dict[str, list[float]], peak: Peak) -> list[str]:
+    """One row of the table: our figure, its share of the peaks, then the ratios."""
     own = statistics.median(times["ours"])
-    rate, limit, unit = problem.flops / own / 1e9, peak[0], "GF/s"
+    rate, limit, unit = problem.flops / own / 1e9, peak.multiply_adds, "GF/s"
     if problem.cache_rows:
-        rate, limit, unit = problem.cache_bytes / own / 1e9, peak[1], "GB/s"
+        rate, limit, unit = problem.cache_bytes / own / 1e9, peak.reads, "GB/s"
     row = [label(problem), f"{own * 1e3:.2f}", f"{rate:.0f} {unit}", f"{100 * rate / limit:.0f} %"]
+    tiles = tile_products(problem)
+    shown = tiles and peak.tiles and not problem.cache_rows
+    row.append(f"{100 * tiles * rate / peak.tiles:.0f} %" if shown else "")
     for name in list(CONTESTANTS)[1:]:
         row.append(f"{ratio(times, name):.2f}" if name in times else "")
     return row
@@ -122,8 +126,24 @@ def ratio(times: dict[str, list[float]], name: str) -> float:
     return statistics.median(b / a for a, b in zip(times["ours"], times[name], strict=True))
 
 
-def machine_peak(threads: int, clock: str = "wall") -> tuple[float, float]:
-    """Multiply-adds in GF/s and reads in GB/s that this machine reaches."""
+class Peak(NamedTuple):
+    """What this machine reaches: GF/s of float32, GB/s, and GF/s of bfloat16 tiles (or 0)."""
+
+    multiply_adds: float
+    reads: float
+    tiles: float
+
+
+def tile_products(problem: Problem) -> int:
+    """Tile products for one of the problem's: float32 is split in parts; 0: no tiles are used."""
+    rows = problem.num_heads // problem.num_kv_heads * problem.seqlen
+    if problem.dtype == torch.bfloat16:
+        return 1
+    return 6 if rows >= 128 else 0
+
+
+def machine_peak(threads: int, clock: str = "wall") -> Peak:
+    """Measures this machine."""
     source = Path(__file__).parent / "machine_peak.cc"
     with tempfile.TemporaryDirectory() as folder:
         binary = Path(folder) / "machine_peak"
@@ -132,8 +152,7 @@ def machine_peak(threads: int, clock: str = "wall") -> tuple[float, float]:
         output = subprocess.run(
             [binary, str(threads), clock], check=True, capture_output=True, text=True
         )
-    compute, read = map(float, output.stdout.split())
-    return compute, read
+    return Peak(*map(float, output.stdout.split()))
 
 
 def main() -> None:
@@ -148,8 +167,12 @@ def main() -> None:
         arguments.threads, clock = 1, time.process_time
     peak = machine_peak(arguments.threads, "cpu" if arguments.cpu else "wall")
     write = sys.stdout.write
-    write(f"{arguments.threads} threads; peak {peak[0]:.0f} GF/s, {peak[1]:.1f} GB/s\n")
-    header = ["problem", "ours ms", "rate", "of peak", *(f"vs {n}" for n in list(CONTESTANTS)[1:])]
+    write(
+        f"{arguments.threads} threads; peak {peak.multiply_adds:.0f} GF/s, {peak.reads:.1f} GB/s, "
+        f"{peak.tiles:.0f} GF/s of AMX tiles\n"
+    )
+    header = ["problem", "ours ms", "rate", "of peak", "of AMX peak"]
+    header += [f"vs {name}" for name in list(CONTESTANTS)[1:]]
     for section, rows in problems().items():
         if arguments.section not in section:
             continue

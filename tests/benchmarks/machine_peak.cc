@@ -1,5 +1,6 @@
-// Prints what this machine can do on N threads: float32 multiply-adds in GF/s and reads in GB/s. A
-// second argument "cpu" counts the CPU time of one thread: right on a machine that others use too.
+// Prints what this machine can do on N threads: float32 multiply-adds in GF/s, reads in GB/s, and
+// bfloat16 multiply-adds of AMX tiles in GF/s (0 without them). A second argument "cpu" counts the
+// CPU time of one thread: right on a machine that others use too.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,11 +10,19 @@
 #include <thread>
 #include <vector>
 
+#if defined(__AMX_BF16__) && defined(__linux__)
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define HAS_TILES 1
+#endif
+
 namespace {
 
 constexpr int kChains = 12;
 constexpr int kWidth = 16;
 typedef float Vec __attribute__((vector_size(kWidth * sizeof(float))));
+typedef float Unaligned __attribute__((vector_size(kWidth * sizeof(float)), aligned(4)));
 
 bool count_cpu_time = false;
 
@@ -45,7 +54,7 @@ float multiply_add(long steps) {
 
 float read_all(const std::vector<float>& data) {
   Vec sums[8] = {};
-  const Vec* vectors = reinterpret_cast<const Vec*>(data.data());
+  const Unaligned* vectors = reinterpret_cast<const Unaligned*>(data.data());
   const size_t count = data.size() / kWidth / 8 * 8;
   for (size_t i = 0; i < count; i += 8) {
     for (size_t j = 0; j < 8; ++j) sums[j] += vectors[i + j];
@@ -54,6 +63,46 @@ float read_all(const std::vector<float>& data) {
   for (const Vec& sum : sums) total += sum[0];
   return total;
 }
+
+#if HAS_TILES
+constexpr double kTileFlops = 2.0 * 16 * 16 * 32;
+
+bool tiles_are_granted() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+// Four accumulators; the operands stay in their registers.
+void multiply_tiles(long steps) {
+  struct alignas(64) Shape {
+    unsigned char palette = 1, start_row = 0, reserved[14] = {};
+    unsigned short row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  const Shape shape;
+  __asm__ volatile("" ::"m"(shape));
+  _tile_loadconfig(&shape);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (long i = 0; i < steps; i += 4) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+#else
+constexpr double kTileFlops = 0.0;
+bool tiles_are_granted() { return false; }
+void multiply_tiles(long) {}
+#endif
 
 double on_threads(int threads, const std::function<void(int)>& work) {
   return seconds([&] {
@@ -72,7 +121,9 @@ int main(int argc, char** argv) {
   std::vector<std::vector<float>> data(static_cast<size_t>(threads),
                                        std::vector<float>(size_t{32} << 20, 1.0f));
   volatile float sink = 0.0f;
-  double flops = 0.0, bytes = 0.0;
+  const bool tiles = tiles_are_granted();
+  constexpr long kTileSteps = 4000000;
+  double flops = 0.0, bytes = 0.0, tile_flops = 0.0;
   for (int repeat = 0; repeat < 7; ++repeat) {
     const double compute = on_threads(threads, [&](int) { sink = multiply_add(kSteps); });
     const double read = on_threads(threads, [&](int i) { sink = read_all(data[i]); });
@@ -80,6 +131,10 @@ int main(int argc, char** argv) {
     const double b = sizeof(float) * double(data[0].size()) * threads / read / 1e9;
     flops = f > flops ? f : flops;
     bytes = b > bytes ? b : bytes;
+    if (!tiles) continue;
+    const double multiply = on_threads(threads, [&](int) { multiply_tiles(kTileSteps); });
+    const double t = kTileFlops * kTileSteps * threads / multiply / 1e9;
+    tile_flops = t > tile_flops ? t : tile_flops;
   }
-  std::printf("%.1f %.1f\n", flops, bytes);
+  std::printf("%.1f %.1f %.1f\n", flops, bytes, tile_flops);
 }

@@ -65,9 +65,10 @@ inline Plan local_plan(const Plan& packed_plan) {
 }
 
 inline void attend_rows(const Plan& packed_plan, char* workspace, int64_t pair, int64_t first_row,
-                        int64_t end_row, char* scratch_memory) {
+                        int64_t end_row, float key_norm, char* scratch_memory) {
   const Plan plan = local_plan(packed_plan);
   RowTile t = row_tile(plan, workspace, pair, scratch_memory);
+  t.key_norm = key_norm;
   for (int64_t row = first_row; row < end_row; row += kTileRows) {
     t.first_row = row;
     t.num_rows = clamp(end_row - row, 0, kTileRows);
@@ -95,7 +96,7 @@ inline void attend_packed(RowTile& t, int64_t pair, int64_t index, int64_t part,
   if (keys.packs && attend_row_tile<PackedProducts>(t, 0, tile_at)) return;
   if (fallback() == nullptr) return;
   fallback()->attend_rows(plan, t.workspace, pair, t.first_row, t.first_row + t.num_rows,
-                          scratch_memory);
+                          t.key_norm, scratch_memory);
 }
 
 // Item: a row tile of a pair of the wave (packed), or a part of the keys of a pair.

@@ -123,6 +123,13 @@ struct NothingAside {
 
 enum class Carry { kReplace, kKeep, kRescale };
 
+// What the keys so far add up to: x + o * factor. The sums x of a tile begin at 0 and come in at
+// its end: one by one, the terms of a late key would round off against the sum of all before it.
+inline Vec carry_over(Carry carry, const float* o, float factor, Vec x) {
+  if (carry == Carry::kReplace) return x;
+  return fma(load(o), splat(carry == Carry::kRescale ? factor : 1.0f), x);
+}
+
 template <int kRows, int kVecs, int64_t kAhead = 0, Cache kCache = kFirstLevel, int64_t kLater = 0,
           typename Element>
 inline __attribute__((always_inline)) void value_panel(const float* p, const Element* v,
@@ -132,19 +139,15 @@ inline __attribute__((always_inline)) void value_panel(const float* p, const Ele
                                                        const float* later = nullptr) {
   constexpr bool kPairs = kByParity<Element> && kVecs % 2 == 0;
   Vec c[kRows][kVecs];
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kVecs; ++j) {
-      const float* at = o + i * o_row + j * kVecWidth;
-      c[i][j] = carry == Carry::kReplace ? splat(0.0f) : load(at);
-      if (carry == Carry::kRescale) c[i][j] = mul(c[i][j], splat(factors[i]));
-      if (kPairs && j % 2 == 1) to_parity(c[i][j - 1], c[i][j]);
-    }
+  for (auto& row : c) {
+    for (Vec& x : row) x = splat(0.0f);
   }
   outer_products<kRows, kVecs, kAhead, kCache, kLater>(p, kTileKeys, 1, v, v_row, depth, later, c);
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kVecs; ++j) {
       if (kPairs && j % 2 == 0) from_parity(c[i][j], c[i][j + 1]);
-      store(o + i * o_row + j * kVecWidth, c[i][j]);
+      float* at = o + i * o_row + j * kVecWidth;
+      store(at, carry_over(carry, at, factors[i], c[i][j]));
     }
   }
 }
@@ -180,12 +183,12 @@ template <int kRows, typename Element>
 void value_tail(const float* p, const Element* v, int64_t v_row, int64_t depth, int64_t n,
                 const float* factors, Carry carry, int64_t o_row, float* o) {
   for (int i = 0; i < kRows; ++i) {
-    Vec c = carry == Carry::kReplace ? splat(0.0f) : load_n(o + i * o_row, n);
-    if (carry == Carry::kRescale) c = mul(c, splat(factors[i]));
+    Vec c = splat(0.0f);
     for (int64_t k = 0; k < depth; ++k) {
       c = fma(splat(p[i * kTileKeys + k]), load_as_float_n(v + k * v_row, n), c);
     }
-    store_n(o + i * o_row, c, n);
+    // Rows of the output are padded to whole vectors.
+    store_n(o + i * o_row, carry_over(carry, o + i * o_row, factors[i], c), n);
   }
 }
 

@@ -140,6 +140,15 @@ inline void value_tiles(const Packed* p, const Packed* v, int64_t begin, int64_t
   store_sums<kBothRows>(o, o_row);
 }
 
+inline void rescale_rows(int64_t rows, int64_t width, const float* factors, int64_t o_row,
+                         float* o) {
+  for (int64_t i = 0; i < rows; ++i, o += o_row) {
+    if (factors[i] == 1.0f) continue;
+    const Vec factor = splat(factors[i]);
+    for (int64_t c = 0; c < width; c += kVecWidth) store(o + c, mul(load(o + c), factor));
+  }
+}
+
 // o = p . v + o * factor over the keys [begin, end) of a tile, o [kBlockRows][o_row].
 inline void value_packed(const Packed* p, int64_t rows, const Packed* values, int64_t begin,
                          int64_t end, int64_t width, const float* factors, Carry carry,

@@ -191,6 +191,9 @@ constexpr int64_t kLaterBytes =
     kStepSize * static_cast<int64_t>(sizeof(uint16_t)) * kBlockRows / kTileRows;
 constexpr int64_t kLaterLines = kLaterBytes / (64 * kAsidesPerStep);  // between two products
 static_assert(kLaterLines * 64 * kAsidesPerStep == kLaterBytes);
+// The next step of a panel of values: asked for by one aside each part.
+constexpr int64_t kAheadLines =
+    kStepSize * static_cast<int64_t>(sizeof(uint16_t)) / (64 * kAsidesPerStep);
 
 // aside() is called between the products: vector instructions there run while the tile registers
 // multiply.
@@ -255,24 +258,36 @@ inline void score_packed(const Packed* q, int64_t rows, const Packed* keys, int6
   ProductScope::order_memory();
 }
 
-template <bool kBothRows>
-inline void value_split(const Packed* p, const Packed* values, int64_t begin, int64_t end,
-                        int64_t width, bool replace, const char* later, int64_t o_row, float* o) {
-  const uint16_t* rows = parts_of(p) + begin / kDepthStep * kStepSize;
-  for (int64_t column = 0; column < width; column += kPanel) {
-    if (replace) {
-      zero_sums<kBothRows>();
-    } else {
-      load_sums<kBothRows>(o + column, o_row);
+// o = sums + o * factor for the channels of a panel.
+inline void add_panel(const float* sums, int64_t rows, const float* factors, Carry carry,
+                      int64_t o_row, float* o) {
+  for (int64_t i = 0; i < rows; ++i, sums += kPanel, o += o_row) {
+    for (int64_t c = 0; c < kPanel; c += kVecWidth) {
+      store(o + c, carry_over(carry, o + c, factors[i], load(sums + c)));
     }
+  }
+}
+
+template <bool kBothRows>
+inline void value_split(const Packed* p, int64_t block_rows, const Packed* values, int64_t begin,
+                        int64_t end, int64_t width, const float* factors, Carry carry,
+                        const char* later, int64_t o_row, float* o) {
+  // In turns: the sums of a panel are read while the next one is multiplied.
+  alignas(64) float sums[2][kBlockRows * kPanel];
+  const uint16_t* rows = parts_of(p) + begin / kDepthStep * kStepSize;
+  int turn = 0;
+  for (int64_t column = 0; column < width; column += kPanel, turn = 1 - turn) {
     const uint16_t* panel = parts_of(values + column * kTileKeys) + begin / kDepthStep * kStepSize;
     const char* next = reinterpret_cast<const char*>(panel + kStepSize);
+    zero_sums<kBothRows>();
     add_split_products<kBothRows>(rows, panel, (end - begin) / kDepthStep, later, [&] {
-      for (int64_t line = 0; line < 16; ++line, next += 64) {
+      for (int64_t line = 0; line < kAheadLines; ++line, next += 64) {
         __builtin_prefetch(next, 0, kFirstLevel);
       }
     });
-    store_sums<kBothRows>(o + column, o_row);
+    store_sums<kBothRows>(sums[turn], kPanel);
+    ProductScope::order_memory();
+    add_panel(sums[turn], block_rows, factors, carry, o_row, o + column);
   }
 }
 
@@ -280,14 +295,12 @@ inline void value_split(const Packed* p, const Packed* values, int64_t begin, in
 inline void value_packed(const Packed* p, int64_t rows, const Packed* values, int64_t begin,
                          int64_t end, int64_t width, const float* factors, Carry carry,
                          const Packed* later, int64_t o_row, float* o) {
-  if (carry == Carry::kRescale) rescale_rows(rows, width, factors, o_row, o);
-  const bool replace = carry == Carry::kReplace;
   const char* ahead = reinterpret_cast<const char*>(later);
   ProductScope::order_memory();
   if (rows > kTileSide) {
-    value_split<true>(p, values, begin, end, width, replace, ahead, o_row, o);
+    value_split<true>(p, rows, values, begin, end, width, factors, carry, ahead, o_row, o);
   } else {
-    value_split<false>(p, values, begin, end, width, replace, ahead, o_row, o);
+    value_split<false>(p, rows, values, begin, end, width, factors, carry, ahead, o_row, o);
   }
   ProductScope::order_memory();
 }

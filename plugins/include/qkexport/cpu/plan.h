@@ -80,10 +80,10 @@ struct KernelTable {
   // Evaluates a vector function of vec_math.h for tests: 0 exp2, 1 exp, 2 tanh,
   // 3 2^(x - 20).
   void (*evaluate)(int function, const float* x, int64_t n, float* y);
-  // Rows [first_row, end_row) of a pair of a packed plan of other kernels, whose packed keys and
-  // values are not read, and the scratch memory that they take.
+  // Rows [first_row, end_row) of a pair of a packed plan of other kernels, of which nothing but the
+  // largest norm of a key is used, and the scratch memory that they take.
   void (*attend_rows)(const Plan&, char* workspace, int64_t pair, int64_t first_row,
-                      int64_t end_row, char* scratch);
+                      int64_t end_row, float key_norm, char* scratch);
   size_t (*attend_rows_scratch)(const Plan&);
   // Calls that these kernels do not serve are left to the others.
   bool (*serves)(const AttentionParams&);

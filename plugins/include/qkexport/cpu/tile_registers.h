@@ -67,14 +67,5 @@ inline void store_sums(float* out, int64_t stride) {
   }
 }
 
-inline void rescale_rows(int64_t rows, int64_t width, const float* factors, int64_t o_row,
-                         float* o) {
-  for (int64_t i = 0; i < rows; ++i, o += o_row) {
-    if (factors[i] == 1.0f) continue;
-    const Vec factor = splat(factors[i]);
-    for (int64_t c = 0; c < width; c += kVecWidth) store(o + c, mul(load(o + c), factor));
-  }
-}
-
 }  // namespace QKEXPORT_CPU_ISA
 }  // namespace qkexport::cpu
