@@ -1,14 +1,17 @@
 // Packed float32 for the tile registers of Intel AMX, which multiply bfloat16 and add up in float32
 // (packed_amx.h): every number is the sum of three bfloat16 parts, high, middle and low, which hold
-// its 24 bits. Of the nine products of parts six are computed; the others, below 2^-23 of the
-// whole, are less than what the sums round off.
+// its 24 bits. Of the nine products of parts six are computed. The others are below 2^-24 of the
+// whole in a score, whose factors are both rounded to parts, and below 2^-22.4 in an output, whose
+// weights are truncated.
 //
-// Exact for numbers of at most kLargestSplit. Parts and products below 2^-126 count as 0:
-//   - a score is wrong by at most head_dim * 2^-126 * (8 + 2 * kLargestSplit) < 2^-55, and as it is
-//     an exponent that is the relative error of a weight;
-//   - values are 0 or at least kSmallestSplit, so only weights below 2^-42 lose bits: together
-//     2^-126 of the largest value for each key, where the weights sum up to 1 or more. The weights
-//     of a bounded row (row_tile.h) are no less than 2^-42.
+// Parts and products below 2^-126 count as 0, so numbers must lie in a range:
+//   - norms of queries and keys are at most kLargestSplit. A score is wrong by at most
+//     head_dim * 2^-126 * (8 + 2 * kLargestSplit) < 2^-55, and as it is an exponent that is the
+//     relative error of a weight.
+//   - values are 0 or have a magnitude in [kSmallestSplit, kLargestSplit]. The weights of a bounded
+//     row (row_tile.h) are at least 2^-42, so its products are at least 2^-102, and what counts as
+//     0 is below 2^-24 of them. The weights of other rows add up to 1 or more, and each key adds at
+//     most (8 + 2 * value) * 2^-126 to the error: 2^-63 of kSmallestSplit, less of a larger value.
 // Row tiles that meet other numbers are left to the kernels of plain vectors.
 //
 // Depths come in steps of 32, whose numbers i and 16 + i are a pair. A block of rows is, for each
