@@ -77,6 +77,7 @@ def measure(
     problem: Problem,
     threads: int,
     seconds: float,
+    turns: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Times of each contestant that can run the problem, turn by turn."""
@@ -86,7 +87,7 @@ def measure(
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or len(times["ours"]) < 5:
+    while time.perf_counter() < deadline or len(times["ours"]) < turns:
         for name, run in runs.items():
             start = clock()
             run()
@@ -159,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each row")
+    parser.add_argument("--turns", type=int, default=5, help="turns at least")
     parser.add_argument("--section", default="", help="only sections that contain this text")
     parser.add_argument("--cpu", action="store_true", help="CPU time on one thread")
     arguments = parser.parse_args()
@@ -178,7 +180,7 @@ def main() -> None:
             continue
         write(f"\n### {section}\n\n| {' | '.join(header)} |\n|{'---|' * len(header)}\n")
         for problem in rows:
-            times = measure(problem, arguments.threads, arguments.seconds, clock)
+            times = measure(problem, arguments.threads, arguments.seconds, arguments.turns, clock)
             write(f"| {' | '.join(cells(problem, times, peak))} |\n")
             sys.stdout.flush()
 
