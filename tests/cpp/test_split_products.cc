@@ -164,4 +164,19 @@ TEST(sums_of_huge_values_do_not_overflow) {
   check_error(p, Exact(p).output(), 4e-6, 1e37, "1024 keys");
 }
 
+// Counts of rows, keys and channels around those of a tile register and of two.
+TEST(sizes_that_fill_no_register) {
+  Sizes s;
+  for (const int64_t more : {0, 1, 15, 16, 17, 31, 32, 33}) {
+    s.seqlen_q = 128 + more;
+    s.seqlen_kv = 1 + 2 * more;
+    s.head_dim = 1 + more;
+    s.head_dim_v = 3 + more;
+    for (const DataType type : {DataType::kFloat32, DataType::kFloat16}) {
+      Problem p(s, type);
+      check_error(p, Exact(p).output(), 2.0, tolerance(type), "128 + " + std::to_string(more));
+    }
+  }
+}
+
 }  // namespace
