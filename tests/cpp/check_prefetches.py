@@ -28,12 +28,12 @@ STREAMED_KEYS = (
 STREAMED_VALUES = ("streamed values", r"value_stream|StreamedProducts::accumulate", "prefetcht1")
 SCORE_PANELS = (
     "panels of keys",
-    r"score_block|score_packed|PackedProducts::score|attend_tile_pipelined",
+    r"score_block|score_packed|score_split|PackedProducts::score|attend_tile_pipelined",
     "prefetcht0",
 )
 VALUE_PANELS = (
     "panels of values",
-    r"value_block|value_packed|PackedProducts::accum|Weighing",
+    r"value_block|value_packed|value_split|PackedProducts::accum|Weighing",
     "prefetcht0",
 )
 NEXT_KEYS = ("the next tile of keys", SCORE_PANELS[1], "prefetcht1")
