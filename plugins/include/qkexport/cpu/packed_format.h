@@ -8,9 +8,8 @@
 //   kValueRows      value rows that are packed together
 //   kPackedRoundoff unit roundoff of a packed query or key
 //   kWeightsInPlace weights overwrite the scores
-//   kAsidesPerStep  how often score_packed calls aside(), for kKeyStep keys and kDepthStep of
-//   depth;
-//                   0: never
+//   kAsidesPerStep  how often score_packed calls aside() for kKeyStep keys and a depth of
+//                   kDepthStep; 0: never
 //   ProductScope    lives while products are computed on this thread
 //   serves          whether the format is for a call
 //   fallback()      kernels for calls whose numbers the format is not for, or null: it takes all

@@ -13,14 +13,13 @@ inline namespace QKEXPORT_CPU_ISA {
 template <typename Products>
 class Weighing {
  public:
-  void start(const BlockScores& scores) {
+  // The scores are there.
+  void begin(const RowTile& t, const BlockScores& scores) {
     scores_ = scores;
     next_ = 0;
     rescale_ = false;
+    look(t, 0);
   }
-  // To be called once all scores are there.
-  void look(const RowTile& t) { look(t, 0); }
-
   bool ready() const { return next_ == scores_.block->rows; }
   // The next row's largest score is looked for at once, so that its weights need not wait for it.
   void step(const RowTile& t) {
@@ -56,13 +55,13 @@ struct Pace {
   int64_t rows;    // of a step
 
   static Pace of(const Plan& plan, const TileColumns& columns, int64_t asides_per_step) {
-    const int64_t columns_steps = (columns.end - columns.begin) / kKeyStep;
-    const int64_t asides = asides_per_step * (plan.head_dim / kDepthStep) * columns_steps;
+    const int64_t steps = (columns.end - columns.begin) / kKeyStep * (plan.head_dim / kDepthStep);
+    const int64_t asides = asides_per_step * steps;
     return {asides < kBlockRows ? 1 : asides / kBlockRows, ceil_div(kBlockRows, asides)};
   }
 };
 
-// finish(block) is called for each block that sees the tile, once its output is up to date.
+// As attend_tile.
 template <typename Products, typename Finish>
 inline void attend_tile_pipelined(const RowTile& t, const KeyTile& tile, const Sight* sights,
                                   RowBlock* blocks, int64_t count, Finish finish) {
@@ -71,10 +70,8 @@ inline void attend_tile_pipelined(const RowTile& t, const KeyTile& tile, const S
   int turn = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (sights[i] == Sight::kNone) continue;
-    Weighing<Products>& now = weighings[turn];
     const BlockScores scores = scores_of<Products>(
         t, tile, sights[i], blocks[i], t.scratch.scores + turn * kBlockRows * kTileKeys);
-    now.start(scores);
     if (before == nullptr) {
       Products::score(t, tile, scores);
     } else {
@@ -87,8 +84,8 @@ inline void attend_tile_pipelined(const RowTile& t, const KeyTile& tile, const S
       });
       finish(before->finish(t, tile));
     }
-    now.look(t);
-    before = &now;
+    before = &weighings[turn];
+    before->begin(t, scores);
     turn = 1 - turn;
   }
   if (before != nullptr) finish(before->finish(t, tile));
