@@ -27,10 +27,11 @@ def check_model(path: Path, model: ir.Model) -> None:
     """Checks a model that was just read; its weights are not read.
 
     Raises:
-        LoadError: Nodes form a cycle, functions call themselves or grow without bound, a tensor's
-            size is impossible or not that of its data, or external data is absent, too short, or
-            outside the model's folder.
+        LoadError: A value that is read is made by nothing, nodes form a cycle, functions call
+            themselves or grow without bound, a tensor's type or size is impossible or not that of
+            its data, or external data is absent, too short, or outside the model's folder.
     """
+    check_values(path, model)
     check_order(path, model)
     check_functions(path, model)
     for name, tensor in _tensors(model):
@@ -38,6 +39,15 @@ def check_model(path: Path, model: ir.Model) -> None:
     for root in _roots(model):
         for node in root.all_nodes():
             check_node(path, node)
+
+
+def check_values(path: Path, model: ir.Model) -> None:
+    """What nodes and outputs read is an input, an initializer or another node's output."""
+    for value in _values_read(model):
+        if value.producer() or value.is_graph_input() or value.is_initializer():
+            continue
+        message = f"Source {path} must make each value that it reads, got {value.name!r}: nothing"
+        raise LoadError(f"{message} makes it.", hint="export it again.")
 
 
 def check_order(path: Path, model: ir.Model) -> None:
@@ -94,9 +104,16 @@ def check_functions(path: Path, model: ir.Model) -> None:
 
 
 def check_tensor(path: Path, name: str, tensor: ir.TensorProtocol) -> None:
-    """A tensor's size is possible and its data is there, in the model's folder."""
+    """A tensor's type and size are possible and its data is there, in the model's folder."""
     import onnx_ir as ir
 
+    try:
+        known = tensor.dtype is not ir.DataType.UNDEFINED
+    except ValueError:  # onnx_ir looks a number up as late as here
+        known = False
+    if not known:
+        message = f"Tensor {name} of {path} must have an element type that ONNX defines"
+        raise LoadError(f"{message}, got none.", hint="save or download the model again.")
     dims = tensor.shape.numpy()
     if any(dim < 0 for dim in dims) or math.prod(dims) > _MOST_ELEMENTS:
         message = f"Tensor {name} of {path} must have a possible shape, got {list(dims)}."
@@ -112,12 +129,19 @@ def check_tensor(path: Path, name: str, tensor: ir.TensorProtocol) -> None:
 
 def check_node(path: Path, node: ir.Node) -> None:
     """Attributes and constants that shape inference would follow without a look are sane."""
+    import onnx_ir as ir
+
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.UNDEFINED:
+            message = f"{node.op_type} {node.name} of {path} must give its attributes types"
+            raise LoadError(f"{message}, got none for {attribute.name}.", hint="export it again.")
     if node.domain not in ("", "ai.onnx"):
         return
     if node.op_type == "Transpose" and "perm" in node.attributes:
         attribute = node.attributes["perm"]
-        order = [] if attribute.is_ref() else list(attribute.as_ints())
-        if Counter(order) != Counter(range(len(order))):
+        ints = attribute.type is ir.AttributeType.INTS
+        order = list(attribute.as_ints()) if ints and not attribute.is_ref() else []
+        if not ints or Counter(order) != Counter(range(len(order))):
             message = f"Transpose {node.name} of {path} must have a permutation, got {order[:8]}."
             raise LoadError(message, hint="export the model again.")
     if node.op_type == "Range":
@@ -176,6 +200,16 @@ def _tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
             yield from _attribute_tensors(node)
 
 
+def _values_read(model: ir.Model) -> Iterator[ir.Value]:
+    """Inputs of all nodes and outputs of all graphs, subgraphs and functions included."""
+    for root in _roots(model):
+        yield from root.outputs
+        for node in root.all_nodes():
+            yield from (value for value in node.inputs if value is not None)
+        for graph in root.subgraphs():
+            yield from graph.outputs
+
+
 def _roots(model: ir.Model) -> list[ir.Graph | ir.Function]:
     return [model.graph, *model.functions.values()]
 
@@ -187,6 +221,6 @@ def _attribute_tensors(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]
         if attribute.is_ref():
             continue
         if attribute.type is ir.AttributeType.TENSOR:
-            yield f"{node.name}.{attribute.name}", attribute.as_tensor()
+            yield f"{node.name}.{attribute.name}", attribute.value
         elif attribute.type is ir.AttributeType.TENSORS:
-            yield from ((f"{node.name}.{attribute.name}", t) for t in attribute.as_tensors())
+            yield from ((f"{node.name}.{attribute.name}", t) for t in attribute.value)

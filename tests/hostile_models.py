@@ -37,6 +37,10 @@ def _weight(dims: Sequence[int], data: bytes = b"1234") -> TensorProto:
     return TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, raw_data=data)
 
 
+def _typed(data_type: int) -> TensorProto:
+    return TensorProto(name="w", data_type=data_type, dims=[1], raw_data=b"1234")
+
+
 def external(location: str, offset: int = 0, length: int = 16) -> TensorProto:
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
     tensor.data_location = TensorProto.EXTERNAL
@@ -92,19 +96,46 @@ def doubling_functions(levels: int) -> onnx.ModelProto:
     return _model([helper.make_node("F0", ["x"], ["y"], domain="loc")], functions=functions)
 
 
-def _permutation() -> onnx.ModelProto:
+def _permutation(kind: int = onnx.AttributeProto.INTS) -> onnx.ModelProto:
     node = helper.make_node("Transpose", ["x"], ["t"], perm=[_HUGE, -7])
+    node.attribute[0].type = kind
     return _model([node, _softmax("t")])
 
 
+def _branch_of_nothing() -> onnx.ModelProto:
+    branch = helper.make_graph([], "s", [], [_value("nowhere", [4])])
+    condition = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("", 9, [], [True]))
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    return _model([condition, chosen])
+
+
+def _function_of_nothing() -> onnx.ModelProto:
+    node = helper.make_node("Add", ["a", "nowhere"], ["b"])
+    opsets = [helper.make_opsetid("", 23)]
+    function = helper.make_function("loc", "F", ["a"], ["b"], [node], opsets)
+    return _model([helper.make_node("F", ["x"], ["y"], domain="loc")], functions=[function])
+
+
 REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
+    "output of nothing": (lambda: _model([]), "got 'y': nothing makes it"),
+    "input of nothing": (lambda: _model([_softmax("nowhere")]), "got 'nowhere': nothing makes it"),
+    "branch of nothing": (_branch_of_nothing, "got 'nowhere': nothing makes it"),
+    "function of nothing": (_function_of_nothing, "got 'nowhere': nothing makes it"),
     "cycle": (_cycle, "must be a graph without cycles"),
     "recursive function": (_recursion, "must have functions that end"),
     "doubling functions": (lambda: doubling_functions(40), "must have at most 5000000 nodes"),
     "negative size": (lambda: with_weight(_weight([-4])), "must have a possible shape"),
     "impossible size": (lambda: with_weight(_weight([2**62, 2**62])), "must have a possible shape"),
+    "undefined type": (lambda: with_constant(_typed(0)), "must have an element type"),
+    "unknown type": (lambda: with_constant(_typed(29)), "must have an element type"),
+    "unknown type of a weight": (lambda: with_weight(_typed(29)), "must be an ONNX model"),
     "size without data": (lambda: with_weight(_weight([_HUGE])), "must hold 4398046511104 bytes"),
     "permutation": (_permutation, "must have a permutation"),
+    "permutation without a type": (lambda: _permutation(0), "must give its attributes types"),
+    "permutation of another type": (
+        lambda: _permutation(onnx.AttributeProto.FLOAT),
+        "must have a permutation",
+    ),
     "data above": (lambda: with_weight(external("../up.data")), "in its own folder"),
     "data elsewhere": (lambda: with_weight(external("/etc/passwd")), "in its own folder"),
     "data by a link": (lambda: with_weight(external("link.data")), "in its own folder"),

@@ -66,7 +66,10 @@ def honest() -> bytes:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_damaged_bytes_are_read_or_refused(
@@ -111,7 +114,10 @@ _NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(width=32), st.t
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(values=st.dictionaries(st.sampled_from(sorted(known_model().graph[0].attributes)), _NUMBERS))
 def test_any_attribute_values_are_read_or_refused(
