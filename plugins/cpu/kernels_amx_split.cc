@@ -4,7 +4,6 @@
 
 namespace qkexport::cpu {
 
-extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAmxSplitKernels = kernel_table("amx", &kAvx512Kernels);
 
 }  // namespace qkexport::cpu
